@@ -1,0 +1,62 @@
+"""A node of cards one can read and disturb: the control side.
+
+Bytes are bytes, times are seconds of CLOCK_MONOTONIC, links are directed and named
+`pcie:CARD:h2d`, `pcie:CARD:d2h` and `nvlink:FROM>TO`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from faults.gpu.profiles import CardProfile
+
+
+@dataclass(frozen=True)
+class MemoryInfo:
+    """One card's memory. `used_by` is bytes per process id; `changed_s` is when it last changed hands."""
+
+    total_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    used_by: Mapping[int, int] = field(default_factory=dict)
+    changed_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class LinkInfo:
+    """One directed link. `bytes_by` counts per process id what was moved, and never falls while it lives."""
+
+    nominal_bytes_per_s: float
+    capacity_bytes_per_s: float
+    bytes_total: float
+    bytes_by: Mapping[int, float] = field(default_factory=dict)
+    flows: int = 0
+    changed_s: float = 0.0  # when its capacity last changed
+
+
+class Neighbour(Protocol):
+    """Another process on the node; its death is the undo."""
+
+    @property
+    def pid(self) -> int: ...
+
+
+class Gpu(Protocol):
+    """The control side of a node: telemetry, levers, and neighbours to be had."""
+
+    @property
+    def profile(self) -> CardProfile: ...
+
+    @property
+    def cards(self) -> int: ...
+
+    def memory(self, card: int) -> MemoryInfo: ...
+
+    def link(self, name: str) -> LinkInfo: ...
+
+    def links(self) -> Sequence[str]: ...
+
+    def neighbour(self, task: str, **settings: object) -> AbstractContextManager[Neighbour]: ...

@@ -1,0 +1,135 @@
+"""A history: all that happened in one run, on one clock, as JSON lines.
+
+Every event has `t` (seconds since the drill's start, CLOCK_MONOTONIC) and `kind`:
+
+| kind        | fields                                                                                             |
+|-------------|----------------------------------------------------------------------------------------------------|
+| drill       | drill (plain), overrides, brownout, python, git, seed, wall_start; always the first               |
+| load        | state: started, finished, failed; planned, and at the end sent, lateness_p99_ms                    |
+| fault       | step, edge: injecting, active, rolling_back, gone, broken; asked, measured, unit, effect_t, reason |
+| request     | id, index, due, sent, first, t (end), outcome, status, finish, model, rung, tokens_t, text, ...    |
+| sample      | source: target, node; values: {name: number}                                                       |
+| breaker     | name, was, now, reason                                                                             |
+| service     | event: started, admitted, terminal, preempted, ladder, ...; id                                     |
+| fidelity    | id, equal, rung, expected, got                                                                     |
+| leftover    | kv_blocks, memory_bytes, processes, ports, files: what was still there at the end                  |
+| interrupted | signal                                                                                             |
+| end         | complete: whether the run got to its end                                                           |
+
+A request's `outcome` is completed (a stop reason of the model's), length, rejected (429, 503), failed,
+timeout or cancelled; its times are seconds since the drill's start, `due` being the intended send time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+ANSWERED = ("completed", "length")
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of one phase, in seconds since the drill's start; `end` is not part of it."""
+
+    phase: str
+    step: str | None
+    start: float
+    end: float
+
+    def __contains__(self, t: float) -> bool:
+        return self.start <= t < self.end
+
+    def after(self, seconds: float) -> Window:
+        """The window without its first seconds; empty if it is shorter."""
+        return Window(self.phase, self.step, min(self.start + seconds, self.end), self.end)
+
+
+@dataclass
+class History:
+    """Events in the order of their time."""
+
+    events: list[Event] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> History:
+        """A history of these events, sorted by time (equal times keep their order)."""
+        return cls(sorted(events, key=lambda event: float(event["t"])))
+
+    @classmethod
+    def read(cls, path: Path) -> History:
+        """Read JSON lines; a last line that was cut off is left out, so a crash loses one event at most."""
+        events: list[Event] = []
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    break
+                if isinstance(event, dict) and "t" in event and "kind" in event:
+                    events.append(event)
+        return cls.of(events)
+
+    def write(self, path: Path) -> None:
+        """Write JSON lines."""
+        with path.open("w") as out:
+            for event in self.events:
+                out.write(json.dumps(event, separators=(",", ":")) + "\n")
+
+    def of_kind(self, kind: str) -> Iterator[Event]:
+        return (event for event in self.events if event["kind"] == kind)
+
+    def edge(self, step: str, edge: str) -> Event | None:
+        """The fault event of this step and edge, if it happened."""
+        for event in self.of_kind("fault"):
+            if event["step"] == step and event["edge"] == edge:
+                return event
+        return None
+
+    def steps(self) -> list[str]:
+        """Ids of the steps that were begun, in order."""
+        return list(dict.fromkeys(str(event["step"]) for event in self.of_kind("fault")))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run got to its end."""
+        return any(event.get("complete") for event in self.of_kind("end"))
+
+    def load_window(self) -> Window | None:
+        """From the first intended send time to the end of the load."""
+        marks = {str(event["state"]): float(event["t"]) for event in self.of_kind("load")}
+        if "started" not in marks:
+            return None
+        return Window("load", None, marks["started"], marks.get("finished", self.events[-1]["t"]))
+
+    def windows(self) -> list[Window]:
+        """baseline, then for each step its fault (effect visible to undo) and its recovery (gone to the next step)."""
+        load = self.load_window()
+        if load is None:
+            return []
+        starts = [float(e["t"]) for e in self.of_kind("fault") if e["edge"] == "injecting"]
+        windows = [Window("baseline", None, load.start, min(starts, default=load.end))]
+        for step in self.steps():
+            active, undo, gone = (self.edge(step, edge) for edge in ("active", "rolling_back", "gone"))
+            if active is not None:
+                end = float(undo["t"]) if undo else load.end
+                windows.append(Window("fault", step, float(active["t"]), end))
+            if gone is not None:
+                later = [t for t in starts if t >= gone["t"]]
+                windows.append(Window("recovery", step, float(gone["t"]), min(later, default=max(load.end, gone["t"]))))
+        return windows
+
+    def counter(self, name: str, t: float, *, source: str) -> float:
+        """The last sample of a counter at or before `t`; NaN if there is none."""
+        value = math.nan
+        for event in self.of_kind("sample"):
+            if event["t"] > t:
+                break
+            if event["source"] == source and name in event["values"]:
+                value = float(event["values"][name])
+        return value
