@@ -2,7 +2,8 @@
 
     BrownoutError                 has an exit code and is shown without a traceback
     ├── UsageError (64)           what the user asked for can't be done; nothing was touched
-    │   └── BadDrill              a drill that can't be read: path, value, what is allowed
+    │   ├── BadDrill              a drill that can't be read: path, value, what is allowed
+    │   └── BadTrace              a trace that can't be read, or that leaves nothing to send
     └── OwnFailure (70)           our own part broke (a child died, a port closed); the verdict is UNKNOWN
 
 A verdict has exit codes of its own (0 PASS, 1 FAIL, 2 UNKNOWN); these lie outside them.
@@ -25,6 +26,10 @@ class UsageError(BrownoutError):
 
 class BadDrill(UsageError):
     """A drill that can't be read, with the path to each bad value and what would be allowed."""
+
+
+class BadTrace(UsageError):
+    """A trace that can't be read (path, line, value, what is allowed), or that leaves nothing to send."""
 
 
 class OwnFailure(BrownoutError):

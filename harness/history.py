@@ -124,6 +124,17 @@ class History:
                 windows.append(Window("recovery", step, float(gone["t"]), min(later, default=max(load.end, gone["t"]))))
         return windows
 
+    def window(self, phase: str, step: str | None) -> Window | None:
+        """The window of that phase and step (None for the baseline), if the run had it."""
+        for window in self.windows():
+            if window.phase == phase and window.step == step:
+                return window
+        return None
+
+    def load(self, state: str) -> Event | None:
+        """The load event of that state, if it happened."""
+        return next((event for event in self.of_kind("load") if event["state"] == state), None)
+
     def counter(self, name: str, t: float, *, source: str) -> float:
         """The last sample of a counter at or before `t`; NaN if there is none."""
         value = math.nan

@@ -15,6 +15,22 @@ from faults.gpu.profiles import CardProfile
 
 
 @dataclass(frozen=True)
+class AllocMark:
+    """A process's last allocation on a card: when it was made, and the bytes it left free."""
+
+    at_s: float
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a process has in flight on a link: how many flows, and since when the oldest of them."""
+
+    flows: int
+    since_s: float
+
+
+@dataclass(frozen=True)
 class MemoryInfo:
     """One card's memory. `used_by` is bytes per process id; `changed_s` is when it last changed hands."""
 
@@ -23,6 +39,7 @@ class MemoryInfo:
     largest_free_bytes: int
     used_by: Mapping[int, int] = field(default_factory=dict)
     changed_s: float = 0.0
+    marks: Mapping[int, AllocMark] = field(default_factory=dict)  # per process id, while it holds something
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,8 @@ class LinkInfo:
     bytes_by: Mapping[int, float] = field(default_factory=dict)
     flows: int = 0
     changed_s: float = 0.0  # when its capacity last changed
+    streams: Mapping[int, Stream] = field(default_factory=dict)  # per process id, while it has flows
+    read_s: float = 0.0  # the moment that the counters stand for
 
 
 class Neighbour(Protocol):
@@ -58,5 +77,9 @@ class Gpu(Protocol):
     def link(self, name: str) -> LinkInfo: ...
 
     def links(self) -> Sequence[str]: ...
+
+    def neighbours(self) -> frozenset[int]:
+        """Process ids that are on the node to disturb it."""
+        ...
 
     def neighbour(self, task: str, **settings: object) -> AbstractContextManager[Neighbour]: ...

@@ -1,0 +1,187 @@
+"""A node's state in a file that several processes map.
+
+One writer at a time: `flock` between processes (the kernel lets go for a dead one), a lock between threads.
+`writing` keeps the sequence number odd while it lasts: readers see whether they read something whole, and
+the next writer sees whether the one before it was cut off, and mends what can be derived.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from faults.gpu.layout import (
+    CARDS,
+    CARDS_MAX,
+    CELL,
+    FLOW_CELLS,
+    FLOWS,
+    LINK_HEAD_CELLS,
+    MAGIC,
+    PROFILE,
+    PROFILE_CELLS,
+    SEQUENCE,
+    Layout,
+)
+from faults.gpu.links import Flow, Link
+from faults.gpu.pages import PageTable
+from faults.gpu.profiles import CardProfile, profile
+from faults.gpu.topology import link_names
+
+T = TypeVar("T")
+
+_MAGIC = 0x62_6E_6F_64_65_30_30_31  # "bnode001": the format; another layout gets another number
+_HEAD = struct.Struct(f"{PROFILE}q{PROFILE_CELLS * CELL}s")
+_LINKS = [struct.Struct(f"{LINK_HEAD_CELLS + FLOW_CELLS * n}d") for n in range(FLOWS + 1)]
+_READ_ATTEMPTS = 8
+
+
+class NodeFileError(ValueError):
+    """The file is not a node this version can read."""
+
+
+class NodeFile:
+    """The mapped file: cells as integers `q` and doubles `d`, the page tables, and who may write."""
+
+    def __init__(self, path: Path, mend: Callable[[], None]) -> None:
+        """Map an existing node; NodeFileError if it is none. `mend` is called after a writer was cut off."""
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.profile, self.cards, self.layout = _read_head(self._fd, path)
+            self._map = mmap.mmap(self._fd, self.layout.size)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._bytes = memoryview(self._map)
+        cells = self._bytes[: self.layout.size // CELL * CELL]
+        self.q, self.d = cells.cast("q"), cells.cast("d")
+        cells.release()
+        self.pages = [PageTable(self._bytes[self.layout.page_bytes(card)]) for card in range(self.cards)]
+        self.moved_at = [self.layout.moved(index) - 1 for index in range(self.layout.links)]  # plus the owner
+        self._link_at = [self.layout.link(index) for index in range(self.layout.links)]
+        self.writing = _Writing(self.q, self._fd, mend)
+
+    @classmethod
+    def create(cls, path: Path, card: CardProfile, cards: int) -> None:
+        """Write a new node at `path`; FileExistsError if something is there."""
+        if not 1 <= cards <= CARDS_MAX:
+            raise ValueError(f"a node has 1 to {CARDS_MAX} cards, not {cards}")
+        head = [0] * PROFILE
+        head[MAGIC], head[CARDS] = _MAGIC, cards
+        head[SEQUENCE] = 1  # as if a writer had been cut off: whoever comes first derives what can be derived
+        with path.open("xb") as file:
+            file.truncate(Layout(cards, card.pages, len(link_names(cards))).size)
+            file.write(_HEAD.pack(*head, card.name.encode()))
+
+    @property
+    def is_open(self) -> bool:
+        """Not closed yet."""
+        return self._fd >= 0
+
+    def close(self) -> None:
+        """Unmap; may be called again."""
+        if not self.is_open:
+            return
+        for view in (self.q, self.d, *(table.cells for table in self.pages), self._bytes):
+            assert isinstance(view, memoryview)
+            view.release()
+        self._map.close()
+        os.close(self._fd)
+        self._fd = -1
+
+    def consistent(self, read: Callable[[], T]) -> T:
+        """What `read` reads while nobody writes; it doesn't keep writers waiting unless they never pause."""
+        for _ in range(_READ_ATTEMPTS):
+            before = self.q[SEQUENCE]
+            if before % 2 == 0:
+                with suppress(ValueError, OverflowError):  # half-written cells may make no sense
+                    seen = read()
+                    if self.q[SEQUENCE] == before:
+                        return seen
+        with self.writing:
+            return read()
+
+    def load_link(self, index: int) -> Link:
+        """A link's state, as a copy."""
+        at = self._link_at[index]
+        count = min(max(int(self.d[at]), 0), FLOWS)  # a reader may see it half-written
+        cells = _LINKS[count].unpack_from(self._map, at * CELL)
+        flows = [
+            Flow(int(cells[i]), int(cells[i + 1]), *cells[i + 2 : i + FLOW_CELLS])
+            for i in range(LINK_HEAD_CELLS, len(cells), FLOW_CELLS)
+        ]
+        return Link(flows, *cells[1:LINK_HEAD_CELLS])
+
+    def store_link(self, index: int, link: Link) -> None:
+        """Write a link's state in one piece, so that nothing but a crash amid a memory copy can tear it."""
+        flows = link.flows
+        cells = [float(len(flows)), link.capacity, link.clock_s, link.served, link.bytes_done, link.changed_s]
+        for f in flows:
+            cells += (f.serial, f.owner, f.from_served, f.to_served, f.start_s, f.finish_s)
+        _LINKS[len(flows)].pack_into(self._map, self._link_at[index] * CELL, *cells)
+
+
+class _Writing:
+    """The right to write, as a `with` block; not reentrant."""
+
+    def __init__(self, q: memoryview, fd: int, mend: Callable[[], None]) -> None:
+        self._q, self._fd, self._mend = q, fd, mend
+        self._threads = threading.Lock()
+        self._pid = os.getpid()
+
+    def __enter__(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError("a node attached before a fork can't be used after it: attach in each process")
+        self._threads.acquire()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            if self._q[SEQUENCE] % 2 == 0:
+                self._q[SEQUENCE] += 1
+            else:
+                self._mend()
+        except BaseException:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._threads.release()
+            raise
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            # Refusals (out of memory, bad arguments) come before the first write or undo what they wrote,
+            # but an interrupt can come anywhere: then the next writer mends.
+            if error is None or isinstance(error, Exception):
+                self._q[SEQUENCE] += 1
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._threads.release()
+
+
+def _read_head(fd: int, path: Path) -> tuple[CardProfile, int, Layout]:
+    """What the head says; NodeFileError if it makes no sense."""
+    head = os.pread(fd, _HEAD.size, 0)
+    if len(head) < _HEAD.size:
+        raise NodeFileError(f"{path} is not a simulated node: it is only {len(head)} bytes long")
+    cells = _HEAD.unpack(head)
+    if cells[MAGIC] != _MAGIC:
+        raise NodeFileError(f"{path} is not a simulated node of this version (it starts with {head[:8]!r})")
+    cards = cells[CARDS]
+    try:
+        card = profile(cells[PROFILE].rstrip(b"\0").decode())
+    except ValueError as error:
+        raise NodeFileError(f"{path}: {error}") from error
+    if not 1 <= cards <= CARDS_MAX:
+        raise NodeFileError(f"{path} claims {cards} cards; a node has 1 to {CARDS_MAX}")
+    layout = Layout(cards, card.pages, len(link_names(cards)))
+    size = os.fstat(fd).st_size
+    if size != layout.size:
+        raise NodeFileError(
+            f"{path} is {size} bytes long; a node of {cards} {card.name} cards has {layout.size}"
+        )
+    return card, cards, layout

@@ -1,0 +1,233 @@
+"""The links of a simulated node: flows that share them, and degradations that slow them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from faults.gpu.base import LinkInfo, Stream
+from faults.gpu.layout import DEGRADATION_CELLS, DEGRADATIONS, FLOWS, OWNERS, SERIAL
+from faults.gpu.links import UNFINISHED, Flow, Link
+from faults.gpu.nodefile import NodeFile
+from faults.gpu.ownertable import OwnerTable
+from faults.gpu.topology import link_names, nominal
+from faults.gpu.transfer import FlowTiming, Part, Transfer
+
+
+@dataclass(frozen=True)
+class Degradation:
+    """Links kept at `factor` of their nominal capacity, until it is restored or its owner dies."""
+
+    serial: int
+    links: tuple[str, ...]
+    factor: float
+
+
+class SimLinks:
+    """All links, in the node's file. `collect` and `info` lock for themselves; the rest wants `writing`."""
+
+    def __init__(self, file: NodeFile, owners: OwnerTable, clock: Callable[[], float]) -> None:
+        self._file = file
+        self._owners = owners
+        self._clock = clock
+        self.names = link_names(file.cards)
+        self._index = {name: index for index, name in enumerate(self.names)}
+        self._nominal = [nominal(name, file.profile) for name in self.names]
+
+    def index(self, name: str) -> int:
+        """A link's place; ValueError, listing some, if there is no such link."""
+        try:
+            return self._index[name]
+        except KeyError:
+            known = ", ".join((*self.names[:2], self.names[-1]))
+            raise ValueError(
+                f"no link {name!r} on a node of {self._file.cards} cards; it has {known} ..."
+            ) from None
+
+    def start(self, owner: int, flows: Sequence[tuple[str, float]], now: float) -> Transfer:
+        """Put flows on their links at `now`, all of them or, with an error, none."""
+        file, parts, ends_s, revisable = self._file, [], now, False
+        serial = file.q[SERIAL]
+        file.q[SERIAL] = serial + len(flows)
+        for name, nbytes in flows:
+            if not nbytes >= 0:
+                raise ValueError(f"can't move {nbytes} bytes over {name}")
+            self.index(name)
+        try:
+            for name, nbytes in flows:
+                serial += 1
+                index = self._index[name]
+                link = self._load(index, now)
+                if len(link.flows) == FLOWS:
+                    raise RuntimeError(
+                        f"{name} has {FLOWS} flows under way or not yet collected: no more fit"
+                    )
+                flow = link.add(serial, owner, nbytes)
+                rate, latency = self._nominal[index]
+                ends_s = max(ends_s, link.finish_of(flow) + latency)
+                revisable = revisable or len(link.flows) > 1 or link.capacity < rate
+                parts.append(Part(index, serial, name, nbytes, flow.start_s))
+                file.store_link(index, link)
+        except BaseException:
+            self.cancel(parts, now)
+            raise
+        return Transfer(self, parts, ends_s, revisable)
+
+    def collect(self, transfer: Transfer, now: float | None) -> None:
+        """Bring a transfer up to date: what finished is taken off its link and timed."""
+        now = self._clock() if now is None else min(now, self._clock())
+        if now < transfer.ends_s and not transfer.revisable:
+            return
+        file, ends_s, revisable = self._file, 0.0, False
+        with file.writing:
+            for part in transfer.parts:
+                rate, latency = self._nominal[part.link]
+                if part.timing is None:
+                    link = self._load(part.link, now)
+                    flow = link.find(part.serial)
+                    if flow is None:
+                        raise RuntimeError(
+                            f"the flow on {part.name} is gone: cancelled, or its node was closed"
+                        )
+                    if flow.finish_s == UNFINISHED:
+                        ends_s = max(ends_s, link.finish_of(flow) + latency)
+                        revisable = revisable or len(link.flows) > 1 or link.capacity < rate
+                    else:
+                        elapsed = flow.finish_s - part.start_s + latency
+                        part.timing = FlowTiming(
+                            part.name, part.nbytes, elapsed, part.nbytes / rate + latency
+                        )
+                        link.remove(flow)
+                    file.store_link(part.link, link)
+                if part.timing is not None:
+                    ends_s = max(ends_s, part.start_s + part.timing.elapsed_s)
+        transfer.ends_s, transfer.revisable = ends_s, revisable
+        transfer.open = now < ends_s
+
+    def cancel(self, parts: Iterable[Part], now: float) -> None:
+        """Take flows off their links, finished or not."""
+        for part in parts:
+            link = self._load(part.link, now)
+            flow = link.find(part.serial)
+            if flow is not None:
+                self._take_off(part.link, link, flow)
+                self._file.store_link(part.link, link)
+
+    def degrade(self, owner: int, links: Sequence[str], factor: float, now: float) -> Degradation:
+        """Keep links at `factor` (above 0, at most 1) of nominal from `now` on."""
+        if not 0 < factor <= 1:
+            raise ValueError(
+                f"a degraded link keeps a share above 0 and up to 1 of its capacity, not {factor}"
+            )
+        indices = [self.index(name) for name in links]
+        file = self._file
+        serials = self._degradations()
+        free = [slot for slot, serial in enumerate(serials) if serial == 0]
+        if len(free) < len(indices):
+            raise RuntimeError(f"{DEGRADATIONS} degradations are on this node already: no more fit")
+        file.q[SERIAL] += 1
+        serial = file.q[SERIAL]
+        for slot, index in zip(free, indices, strict=False):
+            at = file.layout.degradation(slot)
+            file.q[at + 1], file.q[at + 2], file.d[at + 3] = owner, index, factor
+            file.q[at] = serial
+        self._derive_capacities(now)
+        return Degradation(serial, tuple(links), factor)
+
+    def restore(self, degradation: Degradation, now: float) -> None:
+        """Undo a degradation; doing it again changes nothing."""
+        for slot, serial in enumerate(self._degradations()):
+            if serial == degradation.serial:
+                self._file.q[self._file.layout.degradation(slot)] = 0
+        self._derive_capacities(now)
+
+    def give_back_all(self, owner: int, now: float) -> None:
+        """Everything an owner has on the links: flows, degradations, and its byte counters."""
+        q, d = self._file.q, self._file.d
+        for slot, serial in enumerate(self._degradations()):
+            at = self._file.layout.degradation(slot)
+            if serial and q[at + 1] == owner:
+                q[at] = 0
+        self._derive_capacities(now)
+        for index in range(len(self.names)):
+            link = self._load(index, now)
+            if theirs := [flow for flow in link.flows if flow.owner == owner]:
+                for flow in theirs:
+                    link.remove(flow)
+                self._file.store_link(index, link)
+            d[self._file.moved_at[index] + owner] = 0.0
+
+    def mend(self, now: float) -> None:
+        """After a writer was cut off: flows of nobody go, and capacities follow from the degradations."""
+        known = self._owners.pids()
+        for index in range(len(self.names)):
+            link = self._file.load_link(index)
+            kept = [flow for flow in link.flows if flow.owner in known and flow.to_served >= flow.from_served]
+            if len(kept) < len(link.flows) or not link.served >= 0:
+                link.flows = kept
+                link.served = max((flow.from_served for flow in kept), default=0.0)
+                self._file.store_link(index, link)
+        self._derive_capacities(now)
+
+    def info(self, name: str) -> LinkInfo:
+        """One link's telemetry, brought up to now on a copy."""
+        index = self.index(name)
+        now = self._clock()
+        link, row, pids = self._file.consistent(lambda: self._read(index))
+        for flow in link.advance(now):
+            row[flow.owner - 1] += flow.to_served - flow.from_served
+        streams: dict[int, Stream] = {}
+        for flow in link.active:
+            row[flow.owner - 1] += link.moved(flow)
+            pid = pids.get(flow.owner, 0)
+            known = streams.get(pid, Stream(0, math.inf))
+            streams[pid] = Stream(known.flows + 1, min(known.since_s, flow.start_s))
+        moved: dict[int, float] = {}
+        for owner, pid in pids.items():
+            moved[pid] = moved.get(pid, 0.0) + row[owner - 1]
+        return LinkInfo(
+            nominal_bytes_per_s=self._nominal[index][0],
+            capacity_bytes_per_s=link.capacity,
+            bytes_total=link.bytes_total,
+            bytes_by={pid: nbytes for pid, nbytes in moved.items() if nbytes},
+            flows=len(link.active),
+            changed_s=link.changed_s,
+            streams=streams,
+            read_s=link.clock_s,
+        )
+
+    def _read(self, index: int) -> tuple[Link, list[float], dict[int, int]]:
+        at = self._file.moved_at[index] + 1
+        return self._file.load_link(index), list(self._file.d[at : at + OWNERS]), self._owners.pids()
+
+    def _load(self, index: int, now: float) -> Link:
+        """A link as of `now`; the bytes of flows that finished on the way are credited to their owners."""
+        link = self._file.load_link(index)
+        for flow in link.advance(now):
+            self._file.d[self._file.moved_at[index] + flow.owner] += flow.to_served - flow.from_served
+        return link
+
+    def _take_off(self, index: int, link: Link, flow: Flow) -> None:
+        self._file.d[self._file.moved_at[index] + flow.owner] += link.remove(flow)
+
+    def _degradations(self) -> list[int]:
+        """The serial of each slot."""
+        at = self._file.layout.degradation(0)
+        return self._file.q[at : at + DEGRADATIONS * DEGRADATION_CELLS : DEGRADATION_CELLS].tolist()
+
+    def _derive_capacities(self, now: float) -> None:
+        """Every link's capacity is its nominal one times the smallest factor on it."""
+        file, factors = self._file, [1.0] * len(self.names)
+        for slot, serial in enumerate(self._degradations()):
+            if serial:
+                at = file.layout.degradation(slot)
+                index = file.q[at + 2]
+                factors[index] = min(factors[index], file.d[at + 3])
+        for index, factor in enumerate(factors):
+            capacity = self._nominal[index][0] * factor
+            link = file.load_link(index)
+            if link.capacity != capacity:
+                link = self._load(index, now) if link.capacity else link
+                link.set_capacity(now, capacity)
+                file.store_link(index, link)

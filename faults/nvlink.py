@@ -1,0 +1,76 @@
+"""NVLink degradation: links between cards lose bandwidth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from faults.base import Effect, Fault, Fidelity
+from faults.gpu.base import Gpu
+from faults.gpu.topology import nvlink
+
+_PAIR = re.compile(r"(0|[1-9]\d{0,2})-(0|[1-9]\d{0,2})")
+
+
+def _names_a_pair(pair: str) -> str:
+    match = _PAIR.fullmatch(pair)
+    if match is None or match[1] == match[2]:
+        raise ValueError(f"{pair!r} names no pair of cards; write e.g. '0-1'")
+    return pair
+
+
+class NvlinkDegrade(Fault):
+    """The NVLinks between pairs of cards, both directions, keep only `percent` of their nominal bandwidth."""
+
+    kind: Literal["nvlink_degrade"] = "nvlink_degrade"
+    links: tuple[Annotated[str, AfterValidator(_names_a_pair)], ...] = Field(
+        default=("0-1",), min_length=1, description="Pairs of cards, e.g. '0-1'; both directions of each."
+    )
+    percent: float = Field(
+        default=10, ge=1, le=99, description="Share of the nominal bandwidth that remains, in %."
+    )
+
+    fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
+    certifies: ClassVar[str] = (
+        "What the service does when the links its cards exchange activations over get this much slower and "
+        "stay up: collectives slow down to the slowest link, and the link's telemetry shows its capacity."
+    )
+    does_not_certify: ClassVar[str] = (
+        "Links that go down or corrupt data, error counters and replays, hanging collectives, or what NCCL "
+        "would do on real links (its algorithms choose other routes; the simulation has a direct link per "
+        "pair)."
+    )
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The pairs of cards."""
+        return tuple((int(a), int(b)) for a, b in (pair.split("-") for pair in self.links))
+
+    @property
+    def directed(self) -> tuple[str, ...]:
+        """The names of the directed links, each once."""
+        return tuple(dict.fromkeys(nvlink(*ends) for a, b in self.pairs for ends in ((a, b), (b, a))))
+
+    def touches(self) -> frozenset[int]:
+        """The cards at the links' ends."""
+        return frozenset(card for pair in self.pairs for card in pair)
+
+    @contextmanager
+    def inject(self, gpu: Gpu) -> Iterator[None]:
+        """Keep a neighbour that holds the links down."""
+        with gpu.neighbour("degrade", links=self.directed, factor=self.percent / 100):
+            yield
+
+    def took_effect(self, gpu: Gpu) -> Effect:
+        """Visible while every one of the links has no more than the asked share of its nominal capacity."""
+        infos = [gpu.link(name) for name in self.directed]
+        remains = [100 * info.capacity_bytes_per_s / info.nominal_bytes_per_s for info in infos]
+        measured = max(remains)
+        visible = measured <= self.percent * (1 + 1e-9)
+        since_s = max(info.changed_s for info in infos) if visible else None
+        detail = ", ".join(f"{name} {share:g} %" for name, share in zip(self.directed, remains, strict=True))
+        return Effect(visible, self.percent, measured, "% of nominal", since_s, detail)

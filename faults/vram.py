@@ -1,0 +1,74 @@
+"""Memory pressure: another process takes a card's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from faults.base import Effect, Fault, Fidelity
+from faults.gpu.base import Gpu
+from faults.gpu.profiles import MIB
+
+
+class VramOom(Fault):
+    """Another process takes a card's memory until at most `free_mb` are free, so that others run out.
+
+    `free_mb` is in MiB of the card the profile stands for, and is scaled down to the simulated one. The
+    neighbour takes memory once and keeps it; what the service frees afterwards is there to be used again.
+    """
+
+    kind: Literal["vram_oom"] = "vram_oom"
+    card: int = Field(default=0, ge=0, description="The card whose memory is taken.")
+    free_mb: float = Field(default=1024, gt=0, description="MiB of the full-size card that are left free.")
+
+    fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
+    certifies: ClassVar[str] = (
+        "What the service does when another process leaves it this much memory: its own allocations then "
+        "fail, with contiguous first-fit fragmentation, until it frees something or the other process "
+        "goes."
+    )
+    does_not_certify: ClassVar[str] = (
+        "Anything about a real driver: virtual memory that hides fragmentation, caching allocators that hold "
+        "freed memory back, memory of CUDA contexts and graphs, or a process that dies of the failure."
+    )
+
+    def touches(self) -> frozenset[int]:
+        """The one card."""
+        return frozenset({self.card})
+
+    def leave_bytes(self, gpu: Gpu) -> int:
+        """The bytes of the simulated card that are left free."""
+        return int(self.free_mb * MIB / gpu.profile.scale)
+
+    @contextmanager
+    def inject(self, gpu: Gpu) -> Iterator[None]:
+        """Keep a neighbour that holds the memory."""
+        with gpu.neighbour("hold", card=self.card, leave_bytes=self.leave_bytes(gpu)):
+            yield
+
+    def took_effect(self, gpu: Gpu) -> Effect:
+        """Visible while a neighbour holds memory and no more than asked is free, or was once it had it.
+
+        A service that reacts by freeing memory has felt the fault, and must not make it look absent.
+        """
+        memory, leave_bytes = gpu.memory(self.card), self.leave_bytes(gpu)
+        marks = [memory.marks[pid] for pid in gpu.neighbours() & memory.marks.keys()]
+        dosed = [mark for mark in marks if mark.free_bytes <= leave_bytes]
+        free_bytes = min(memory.free_bytes, *(mark.free_bytes for mark in marks), memory.total_bytes)
+        since_s = None
+        if dosed:
+            since_s = min(mark.at_s for mark in dosed)
+        elif marks and free_bytes <= leave_bytes:
+            since_s = memory.changed_s  # the service itself took the last of it
+        shown = gpu.profile.scale / MIB
+        return Effect(
+            visible=since_s is not None,
+            asked=self.free_mb,
+            measured=free_bytes * shown,
+            unit="MiB free",
+            since_s=since_s,
+            detail=f"{memory.free_bytes * shown:.0f} MiB free now, {len(marks)} neighbours hold memory",
+        )

@@ -1,0 +1,87 @@
+"""Judging: a pure function of a drill and a history, so that a stored run can be judged again years later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from harness import invariants, premises, responses, slo
+from harness.drill import Drill
+from harness.history import History
+from harness.verdict import Check, Finding, Verdict
+
+NOT_STEADY = "baseline not steady"
+
+
+def judge(drill: Drill, history: History, *, design_effect: float = 1.0) -> Verdict:
+    """The verdict on one run of a drill; never raises for what a history holds or lacks.
+
+    `design_effect` says how bursty bad requests are: 1 if they are independent of one another (see `binomial`).
+    """
+    run = premises.run_complete()(history)
+    load = premises.load_kept_up(drill)(history)
+    steady = [
+        _unless_steady(check(history))
+        for check in slo.checks(drill, drill.steady_state, name="steady-state", design_effect=design_effect)
+    ]
+    faults = {
+        step.id: (premises.took_effect(step)(history), invariants.rolled_back(step)(history))
+        for step in drill.timeline
+    }
+    doubts = [finding for finding in (load, *steady) if finding.outcome != "HELD"]
+    without_effect = {step for step, (effect, _) in faults.items() if effect.outcome != "HELD"}
+
+    behaviour = [check(history) for check in _behaviour(drill, design_effect)]
+    behaviour = [_weighed_down(_unless_untested(finding, without_effect), doubts) for finding in behaviour]
+    lasting = [check(history) for check in _lasting(drill)]
+    findings = [
+        run,
+        load,
+        *steady,
+        *(finding for pair in faults.values() for finding in pair),
+        *behaviour,
+        *lasting,
+    ]
+    return Verdict(tuple(findings), drill.name)
+
+
+def _behaviour(drill: Drill, design_effect: float) -> Iterable[Check]:
+    """What noise could break: the responses and the SLOs."""
+    if drill.responses:
+        yield responses.no_false_alarm()
+    for response in drill.responses:
+        yield responses.detected(response)
+        yield responses.closed_again(response)
+    yield from slo.checks(drill, drill.slos, design_effect=design_effect)
+
+
+def _lasting(drill: Drill) -> Iterable[Check]:
+    """What nothing excuses."""
+    yield invariants.one_terminal_state()
+    yield invariants.truthful_labels(drill)
+    if drill.fidelity_sample:
+        yield invariants.fidelity(drill)
+    yield invariants.nothing_left()
+
+
+def _unless_steady(finding: Finding) -> Finding:
+    """A baseline that does not hold, or was not shown to, is no ground to judge anything on."""
+    if finding.outcome == "HELD":
+        return finding
+    return replace(finding, outcome="INCONCLUSIVE", confidence=None, reason=f"{NOT_STEADY}: {finding.reason}")
+
+
+def _unless_untested(finding: Finding, without_effect: set[str]) -> Finding:
+    """What a step without effect says about the service is nothing."""
+    if finding.step not in without_effect:
+        return finding
+    return replace(finding, outcome="VACUOUS", confidence=None, reason=premises.NO_EFFECT)
+
+
+def _weighed_down(finding: Finding, doubts: list[Finding]) -> Finding:
+    """A finding that came out BROKEN on doubtful ground may be noise."""
+    if finding.outcome != "BROKEN" or not doubts:
+        return finding
+    ground = ", ".join(doubt.id for doubt in doubts)
+    reason = f"may be noise, as {ground} did not hold: {finding.reason}"
+    return replace(finding, outcome="INCONCLUSIVE", confidence=None, reason=reason)

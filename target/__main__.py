@@ -1,0 +1,103 @@
+"""The bundled service as a process: `python -m target --node FILE`, on a simulated node that exists already.
+
+Prints one JSON line on standard output when it serves: {"port": …, "url": …}. SIGTERM drains: /ready goes false
+first, streams under way may finish, what is left is cancelled, and everything on the cards is given back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from faults.gpu.sim import SimNode
+from target.api.app import create_app
+from target.api.server import listen, server
+from target.driver import Driver
+from target.engine import Engine
+from target.exposition import Exposition
+from target.journal import Journal
+from target.measures import Measures
+from target.models.assembly import assemble
+from target.models.simulated_cards import SimulatedCards
+from target.service import LocalService
+from target.settings import Settings
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    settings = Settings.model_validate_json(options.settings)
+    listening = listen(options.host, options.port)
+    journal = Journal(options.journal)
+    with SimNode.attach(options.node) as node:
+        device = SimulatedCards(node)
+        config = settings.engine_config()
+        ladder = assemble(settings, config, device, options.home)
+        engine = Engine(config, device, ladder.rungs, ladder.codec.decode, ladder.end_tokens, journal)
+        exposition = Exposition([spec.name for spec in ladder.rungs.values()], list(engine.breakers))
+        measures = Measures(exposition, lambda: engine)
+        driver = Driver(engine, ladder.runner, device, measures.observe)
+        service = LocalService(driver, ladder.codec, measures)
+        driver.start()
+        try:
+            asyncio.run(serve(service, listening, settings, watch_stdin=options.until_stdin_closes))
+        finally:
+            driver.stop()
+            held = sum(pool.held for pool in engine.pools.values())
+            for handle in ladder.weights:
+                device.free(handle)
+            journal({"kind": "service", "event": "stopped", "t": time.monotonic(), "kv_blocks": held})
+            journal.close()
+    return 0
+
+
+async def serve(service: LocalService, listening: socket.socket, settings: Settings, *, watch_stdin: bool) -> None:
+    """Serve until SIGTERM or SIGINT, then drain."""
+    web = server(create_app(service), shutdown_s=max(1, round(settings.drain_s)))
+    loop = asyncio.get_running_loop()
+
+    def drain() -> None:
+        service.draining = True
+        web.should_exit = True
+
+    web.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]  # ours are in charge
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, drain)
+    if watch_stdin:
+        threading.Thread(target=end_with_stdin, args=(loop, drain), daemon=True).start()
+    host, port = listening.getsockname()[:2]
+    print(json.dumps({"port": port, "url": f"http://{host}:{port}", "pid": os.getpid()}), flush=True)
+    await web.serve(sockets=[listening])
+
+
+def end_with_stdin(loop: asyncio.AbstractEventLoop, drain: Callable[[], None]) -> None:
+    """The owner holds the other end of standard input: its death, however it dies, is our signal."""
+    sys.stdin.buffer.read()
+    loop.call_soon_threadsafe(drain)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m target", description=__doc__)
+    parser.add_argument("--node", type=Path, required=True, help="file of the simulated node")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--home", type=Path, default=Path(".brownout"), help="where built-in checkpoints are kept")
+    parser.add_argument("--journal", type=Path, help="append what the service does to this file, as JSON lines")
+    parser.add_argument("--settings", default="{}", help="JSON, see target.settings")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="drain when standard input ends")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Runs the engine in real time: one thread steps it, one watches the cards' memory, asyncio brings requests.
+
+The engine never sees a thread or a clock: everything reaches it between steps, under one lock. The lock is not
+held while a step computes, so a memory reading is taken in at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence as Many
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from target.device import Device, LinkReading
+from target.engine import Engine
+from target.plan import Plan, Route, Runner
+from target.request import Finished, GenerationRequest, Output, Rejected
+
+IDLE_WAIT_S = 0.02
+MEMORY_INTERVAL_S = 0.02
+STALLED_S = 5.0
+
+log = logging.getLogger("brownout.target")
+Clock = Callable[[], float]
+Found = TypeVar("Found")
+
+
+@dataclass
+class Stream:
+    """Where one request's outputs go: a queue in the event loop that asked."""
+
+    loop: asyncio.AbstractEventLoop
+    outputs: asyncio.Queue[Output]
+
+    def put(self, output: Output) -> None:
+        """From any thread. A loop that has closed has nobody left to read."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.outputs.put_nowait, output)
+
+
+class Watch:
+    """The engine's ears during a step, with the clock added."""
+
+    def __init__(self, engine: Engine, lock: threading.Lock, clock: Clock) -> None:
+        self._engine, self._lock, self._clock = engine, lock, clock
+
+    def begin_copy(self) -> int | None:
+        with self._lock:
+            return self._engine.begin_copy(self._clock())
+
+    def saw_copy(self, readings: Many[LinkReading]) -> None:
+        with self._lock:
+            self._engine.saw_copy(readings, self._clock())
+
+    def route(self) -> Route:
+        with self._lock:
+            return self._engine.route(self._clock())
+
+    def saw_exchange(self, readings: Many[LinkReading]) -> None:
+        with self._lock:
+            self._engine.saw_exchange(readings, self._clock())
+
+
+class Driver:
+    """Owns the threads. `observe` hears of every output with its engine id and time, for metrics."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        runner: Runner,
+        device: Device,
+        observe: Callable[[str, Output, float], None] = lambda *_: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.engine = engine
+        self._runner = runner
+        self._device = device
+        self._observe = observe
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._streams: dict[str, Stream] = {}
+        self._inbox: list[tuple[str, Any]] = []
+        self._inbox_lock = threading.Lock()
+        self._beat_s = clock()
+        self._threads = [
+            threading.Thread(target=self._step_loop, name="engine", daemon=True),
+            threading.Thread(target=self._memory_loop, name="memory-watch", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads after the step under way, and give every block back."""
+        self._stop.set()
+        self._wake.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=30)
+        with self._lock:
+            self.engine.close()
+            self._deliver()
+
+    def step_age_s(self) -> float:
+        """Seconds since the step loop last went round: it does so even with nothing to compute."""
+        return self._clock() - self._beat_s
+
+    def look(self, read: Callable[[], Found]) -> Found:
+        """Read the engine between two of its moves; waits for none of its steps."""
+        with self._lock:
+            return read()
+
+    async def submit(self, request: GenerationRequest) -> AsyncGenerator[Output, None]:
+        """Outputs of one request, the last being Rejected or Finished. Closing the iterator cancels it."""
+        stream = Stream(asyncio.get_running_loop(), asyncio.Queue())
+        self._post("submit", (request, stream))
+        ended = False
+        try:
+            while not ended:
+                output = await stream.outputs.get()
+                ended = isinstance(output, Rejected | Finished)
+                yield output
+        finally:
+            if not ended:
+                self.cancel(request.id)
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a request before the next step."""
+        self._post("cancel", request_id)
+
+    def _post(self, verb: str, what: Any) -> None:
+        with self._inbox_lock:
+            self._inbox.append((verb, what))
+        self._wake.set()
+
+    def _step_loop(self) -> None:
+        watch = Watch(self.engine, self._lock, self._clock)
+        while not self._stop.is_set():
+            self._beat_s = self._clock()
+            with self._lock:
+                self._take_inbox()
+                plan = self.engine.schedule(self._clock())
+                self._deliver()
+            if plan.is_empty:
+                if self._wake.wait(IDLE_WAIT_S):
+                    self._wake.clear()
+                continue
+            self._run(plan, watch)
+
+    def _run(self, plan: Plan, watch: Watch) -> None:
+        """One step. Whatever it raises fails its own sequences and no others."""
+        try:
+            outcome = self._runner.execute(plan, watch)
+        except Exception as error:
+            log.exception("a step failed")
+            with self._lock:
+                self.engine.abandon(plan, f"{type(error).__name__}: {error}", self._clock())
+                self._deliver()
+            return
+        with self._lock:
+            self.engine.commit(plan, outcome, self._clock())
+            self._deliver()
+
+    def _memory_loop(self) -> None:
+        while not self._stop.wait(MEMORY_INTERVAL_S):
+            headroom = self._device.headroom()
+            with self._lock:
+                self.engine.observe_memory(headroom, self._clock())
+
+    def _take_inbox(self) -> None:
+        with self._inbox_lock:
+            inbox, self._inbox = self._inbox, []
+        for verb, what in inbox:
+            if verb == "cancel":
+                self.engine.cancel(what, self._clock())
+                continue
+            request, stream = what
+            refusal = self.engine.submit(request, self._clock())
+            if refusal is None:
+                self._streams[request.id] = stream
+            else:
+                stream.put(refusal)
+                self._observe(request.id, refusal, self._clock())
+
+    def _deliver(self) -> None:
+        for request_id, output in self.engine.take_outputs():
+            self._observe(request_id, output, self._clock())
+            stream = self._streams.get(request_id)
+            if isinstance(output, Finished):
+                self._runner.forget(request_id)
+                self._streams.pop(request_id, None)
+            if stream is not None:
+                stream.put(output)

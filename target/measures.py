@@ -1,0 +1,90 @@
+"""From the engine's outputs and counts to the service's metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from target.engine import Engine
+from target.exposition import Exposition
+from target.request import Accepted, Finished, Output, Rejected, Token
+from target.sequence import RUNGS
+
+
+@dataclass
+class Course:
+    """When one request arrived, and what was last seen of it; seconds."""
+
+    arrived_s: float
+    last_s: float
+    model: str = ""
+
+
+class Measures:
+    """Hears of each output as it leaves the engine; fills in the gauges when it is scraped."""
+
+    def __init__(self, exposition: Exposition, engine: Callable[[], Engine]) -> None:
+        self._exposition = exposition
+        self._engine = engine
+        self._courses: dict[str, Course] = {}
+        self._downgraded = 0
+        # Breakers are told monotonic time; dashboards want the calendar's.
+        self._unix_minus_monotonic = time.time() - time.monotonic()
+
+    def arrived(self, request_id: str, now: float) -> None:
+        self._courses[request_id] = Course(now, now)
+
+    def observe(self, request_id: str, output: Output, now: float) -> None:
+        """Take in one output; unknown ids count for totals only."""
+        if isinstance(output, Rejected):
+            self._exposition.count_rejected(output.code)
+            self._courses.pop(request_id, None)
+            return
+        course = self._courses.get(request_id, Course(now, now))
+        if isinstance(output, Accepted):
+            course.model = output.model
+            self._exposition.observe_ttft(now - course.arrived_s, output.model)
+        elif isinstance(output, Token) and output.token_id >= 0 and output.index:
+            self._exposition.observe_itl(now - course.last_s, course.model)
+        elif isinstance(output, Finished):
+            self._finished(course, output, now)
+            self._courses.pop(request_id, None)
+        course.last_s = now
+
+    def render(self, now: float) -> bytes:
+        """The exposition, with what only the engine knows filled in."""
+        engine = self._engine()
+        for rung, spec in engine.rungs.items():
+            pool = engine.pools[rung]
+            on_rung = sum(sequence.rung == rung for sequence in list(engine.scheduler.running))
+            self._exposition.set_gauges(
+                spec.name,
+                running=on_rung,
+                waiting=len(engine.scheduler.waiting) if rung == RUNGS[0] else 0,
+                kv_usage=pool.held / max(1, pool.blocks_most),
+                kv_blocks_held=pool.held,
+                kv_bytes_per_token=spec.kv.block_bytes // 16,
+            )
+        counts = engine.counts
+        self._exposition.set_totals(
+            {
+                "brownout_steps": counts.steps,
+                "brownout_computed_tokens": counts.computed_tokens,
+                "brownout_computed_kv_bytes": counts.computed_kv_bytes,
+                "brownout_direct_dma_bytes": counts.direct_bytes,
+                "brownout_staged_dma_bytes": counts.staged_bytes,
+                "brownout_downgraded": self._downgraded,
+                "vllm:num_preemptions": counts.preemptions,
+            }
+        )
+        for name, breaker in engine.breakers.items():
+            state = breaker.state(now).value
+            moved_at = breaker.since_s + self._unix_minus_monotonic if breaker.since_s else None
+            self._exposition.set_breaker(name, state, moved_at)
+        return self._exposition.render()
+
+    def _finished(self, course: Course, end: Finished, now: float) -> None:
+        self._exposition.count_finished(end.reason, end.model, end.prompt_tokens, end.output_tokens)
+        self._exposition.observe_e2e(now - course.arrived_s, end.model)
+        self._downgraded += end.rung != RUNGS[0] and end.reason in ("stop", "length")

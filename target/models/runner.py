@@ -1,0 +1,159 @@
+"""Computes plans with torch: batches over the paged caches, sampling, and the host tier's copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence as Many
+
+import torch
+from torch import Tensor
+
+from target.device import AsyncCopy, Device
+from target.kv import BLOCK_TOKENS, SLAB_BLOCKS
+from target.models.attention import SEGMENT, Group
+from target.models.collective import AllReduce
+from target.models.llama import Batch, Llama
+from target.models.sampling import sample
+from target.plan import LinkWatch, Outcome, Plan, Staging, Work
+from target.sequence import Rung, Sequence
+
+
+class TorchRunner:
+    """One thread's worth of compute for all rungs."""
+
+    def __init__(self, models: Mapping[Rung, Llama], device: Device) -> None:
+        self._models = models
+        self._device = device
+        self._all_reduce = AllReduce(device)
+        self._host: dict[str, Tensor] = {}  # by sequence id: [layers, 2, kv_heads, context, head_dim]
+        self._staging: tuple[Staging, AsyncCopy] | None = None
+
+    @torch.inference_mode()
+    def execute(self, plan: Plan, watch: LinkWatch) -> Outcome:
+        """Run one step; raises what a step that died raised."""
+        outcome = Outcome()
+        self._collect_staging(outcome)
+        for sequence in plan.swap_ins:
+            self._swap_in(sequence)
+        for rung, works in plan.batches.items():
+            if works:
+                logits = self._models[rung].forward(
+                    batch_of(works), lambda parts: self._all_reduce(parts, watch)
+                )
+                self._sample(logits, [work for work in works if work.sample], outcome)
+        self._write_through(plan.write_through, watch, outcome)
+        if plan.staging is not None:
+            nbytes = plan.staging.count * self._token_bytes(plan.staging.sequence)
+            self._staging = (plan.staging, self._device.start_copy("d2h", nbytes))
+        return outcome
+
+    def forget(self, sequence_id: str) -> None:
+        """Drop what the host tier holds of a sequence."""
+        self._host.pop(sequence_id, None)
+
+    def _sample(self, logits: Tensor, works: Many[Work], outcome: Outcome) -> None:
+        for row, work in zip(logits, works, strict=True):
+            sequence = work.sequence
+            if bool(torch.isfinite(row).all()):
+                outcome.tokens[sequence.id] = sample(row, sequence.request, sequence.output_tokens)
+            else:
+                outcome.failures[sequence.id] = "the model gave logits that are not finite"
+
+    def _write_through(self, works: Many[Work], watch: LinkWatch, outcome: Outcome) -> None:
+        """Direct DMA of new KV to the host tier, a chunk at a time, for as long as the engine lets it."""
+        for work in works:
+            done = work.start
+            while done < work.start + work.count:
+                chunk = watch.begin_copy()
+                if chunk is None:
+                    return
+                count = min(chunk, work.start + work.count - done)
+                watch.saw_copy(self._device.copy("d2h", count * self._token_bytes(work.sequence)))
+                self._to_host(work.sequence, done, count)
+                done += count
+                outcome.on_host[work.sequence.id] = done
+
+    def _collect_staging(self, outcome: Outcome) -> None:
+        if self._staging is not None and self._staging[1].readings() is not None:
+            staging = self._staging[0]
+            self._staging = None
+            if staging.sequence.computed >= staging.start + staging.count:
+                self._to_host(staging.sequence, staging.start, staging.count, blocks=staging.blocks)
+            outcome.staged.append(staging)
+
+    def _to_host(self, sequence: Sequence, start: int, count: int, blocks: Many[int] | None = None) -> None:
+        cache = self._cache(sequence)
+        host = self._host.get(sequence.id)
+        if host is None:
+            host = cache.new_empty(*cache.shape[:3], sequence.tokens_most, cache.shape[4])
+            self._host[sequence.id] = host
+        table = sequence.blocks if blocks is None else [0] * (start // BLOCK_TOKENS) + list(blocks)
+        slots = torch.tensor(slots_of(table, start, count))
+        host[:, :, :, start : start + count] = cache[:, :, :, slots]
+
+    def _swap_in(self, sequence: Sequence) -> None:
+        count = sequence.computed
+        self._device.copy("h2d", count * self._token_bytes(sequence))
+        slots = torch.tensor(slots_of(sequence.blocks, 0, count))
+        self._cache(sequence)[:, :, :, slots] = self._host[sequence.id][:, :, :, :count]
+
+    def _cache(self, sequence: Sequence) -> Tensor:
+        assert sequence.rung is not None
+        return self._models[sequence.rung].cache
+
+    def _token_bytes(self, sequence: Sequence) -> int:
+        assert sequence.rung is not None
+        return self._models[sequence.rung].shape.kv_bytes_per_token(self._device.cards)
+
+
+def slots_of(blocks: Many[int], start: int, count: int) -> list[int]:
+    """Cache slots of tokens [start, start + count) by a block table."""
+    return [
+        blocks[position // BLOCK_TOKENS] * BLOCK_TOKENS + position % BLOCK_TOKENS
+        for position in range(start, start + count)
+    ]
+
+
+def batch_of(works: Many[Work]) -> Batch:
+    """Tensors of a rung's works: single tokens attend as one group, each chunk as its own."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    sampled: list[int] = []
+    single: list[tuple[int, Work]] = []
+    groups: list[Group] = []
+    for work in works:
+        first = len(tokens)
+        span = range(work.start, work.start + work.count)
+        tokens += work.sequence.tokens[work.start : work.start + work.count]
+        positions += span
+        slots += slots_of(work.sequence.blocks, work.start, work.count)
+        if work.sample:
+            sampled.append(len(tokens) - 1)
+        if work.count == 1:
+            single.append((first, work))
+        else:
+            groups.append(group_of([(first, work)]))
+    if single:
+        groups.append(group_of(single))
+    return Batch(
+        torch.tensor(tokens), torch.tensor(positions), torch.tensor(slots), tuple(groups), torch.tensor(sampled, dtype=torch.long)
+    )
+
+
+def group_of(works: Many[tuple[int, Work]]) -> Group:
+    """Works of equal count, with their cache slots padded to the longest's segments."""
+    longest = max(work.start + work.count for _, work in works)
+    length = -(-longest // SEGMENT) * SEGMENT
+    rows, slots, positions = [], [], []
+    for first, work in works:
+        table = work.sequence.blocks
+        whole = [block * BLOCK_TOKENS + offset for block in table for offset in range(BLOCK_TOKENS)][:length]
+        rows.append(list(range(first, first + work.count)))
+        slots.append(whole + [0] * (length - len(whole)))
+        positions.append(list(range(work.start, work.start + work.count)))
+    return Group(torch.tensor(rows), torch.tensor(slots), torch.tensor(positions))
+
+
+def cache_slots(slabs_most: int) -> int:
+    """Slots of a cache whose pool may have so many slabs."""
+    return slabs_most * SLAB_BLOCKS * BLOCK_TOKENS
