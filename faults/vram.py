@@ -57,7 +57,7 @@ class VramOom(Fault):
         memory, leave_bytes = gpu.memory(self.card), self.leave_bytes(gpu)
         marks = [memory.marks[pid] for pid in gpu.neighbours() & memory.marks.keys()]
         dosed = [mark for mark in marks if mark.free_bytes <= leave_bytes]
-        free_bytes = min(memory.free_bytes, *(mark.free_bytes for mark in marks), memory.total_bytes)
+        free_bytes = min([memory.free_bytes, *(mark.free_bytes for mark in marks)])
         since_s = None
         if dosed:
             since_s = min(mark.at_s for mark in dosed)
@@ -70,5 +70,5 @@ class VramOom(Fault):
             measured=free_bytes * shown,
             unit="MiB free",
             since_s=since_s,
-            detail=f"{memory.free_bytes * shown:.0f} MiB free now, {len(marks)} neighbours hold memory",
+            detail=f"{memory.free_bytes * shown:.0f} MiB free now; neighbours that hold memory: {len(marks)}",
         )

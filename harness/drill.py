@@ -146,7 +146,7 @@ class Drill(Declared):
     node: Node = Node()
     target: Target = Target()
     load: Load
-    timeline: tuple[Step, ...] = Field(min_length=1)
+    timeline: tuple[Step, ...] = ()  # none: only the load, to see whether it is served steadily
     steady_state: tuple[Slo, ...] = Field(min_length=1)
     slos: tuple[Slo, ...] = ()
     responses: tuple[Response, ...] = ()

@@ -105,7 +105,7 @@ class History:
         marks = {str(event["state"]): float(event["t"]) for event in self.of_kind("load")}
         if "started" not in marks:
             return None
-        return Window("load", None, marks["started"], marks.get("finished", self.events[-1]["t"]))
+        return Window("load", None, marks["started"], marks.get("finished", float(self.events[-1]["t"])))
 
     def windows(self) -> list[Window]:
         """baseline, then for each step its fault (effect visible to undo) and its recovery (gone to the next step)."""

@@ -16,7 +16,7 @@ NOT_STEADY = "baseline not steady"
 def judge(drill: Drill, history: History, *, design_effect: float = 1.0) -> Verdict:
     """The verdict on one run of a drill; never raises for what a history holds or lacks.
 
-    `design_effect` says how bursty bad requests are: 1 if they are independent of one another (see `binomial`).
+    `design_effect` says how bursty bad requests are: 1 if they are independent of one another (`binomial`).
     """
     run = premises.run_complete()(history)
     load = premises.load_kept_up(drill)(history)
@@ -47,7 +47,7 @@ def judge(drill: Drill, history: History, *, design_effect: float = 1.0) -> Verd
 
 def _behaviour(drill: Drill, design_effect: float) -> Iterable[Check]:
     """What noise could break: the responses and the SLOs."""
-    if drill.responses:
+    if drill.responses or drill.target.url is None:
         yield responses.no_false_alarm()
     for response in drill.responses:
         yield responses.detected(response)

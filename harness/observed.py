@@ -85,14 +85,23 @@ def sample_quantile(values: Iterable[float], quantile: float) -> float:
 def direct_dma(history: History, window: Window) -> Ratio:
     """KV bytes sent by direct DMA ÷ KV bytes that the computed tokens have, by the service's own counters."""
     sent = growth(history, "direct_dma_bytes", window, source="target")
-    computed = growth(history, "computed_tokens", window, source="target")
-    each = history.counter("kv_bytes_per_token", window.end, source="target")
-    read = {"direct_dma_bytes": sent, "computed_tokens": computed, "kv_bytes_per_token": each}
-    if unread := [name for name, number in read.items() if math.isnan(number)]:
+    computed, lacks = _computed_kv_bytes(history, window)
+    if unread := [*(["direct_dma_bytes"] if math.isnan(sent) else []), *lacks]:
         return Ratio(missing=f"no data for direct_dma_ratio: the service's samples lack {', '.join(unread)}")
-    if computed * each <= 0:
+    if computed <= 0:
         return Ratio(missing="no data for direct_dma_ratio: no token was computed in the window")
-    return Ratio(sent, computed * each)
+    return Ratio(sent, computed)
+
+
+def _computed_kv_bytes(history: History, window: Window) -> tuple[float, list[str]]:
+    """As the service counts them, else its tokens times the size of one; and what there is no sample of."""
+    counted = growth(history, "computed_kv_bytes", window, source="target")
+    if not math.isnan(counted):
+        return counted, []
+    tokens = growth(history, "computed_tokens", window, source="target")
+    each = history.counter("kv_bytes_per_token", window.end, source="target")
+    named = {"computed_tokens": tokens, "kv_bytes_per_token": each}
+    return tokens * each, [name for name, number in named.items() if math.isnan(number)]
 
 
 def weak_links(history: History, window: Window, links: Iterable[str]) -> Ratio:

@@ -26,6 +26,10 @@ def run_complete() -> Check:
             return claim.inconclusive(
                 f"interrupted at {interrupted['t']:.1f} s", f"the run was cut short by {by}"
             )
+        failure = next(history.of_kind("failure"), None)
+        if failure is not None:
+            why = failure.get("reason") or "no reason given"
+            return claim.inconclusive(f"failed at {failure['t']:.1f} s", f"the run was cut short: {why}")
         if not history.complete:
             last = (
                 f"its last event is at {history.events[-1]['t']:.1f} s"
@@ -98,7 +102,8 @@ def effect_time(active: Event) -> float:
 
 
 def _last_dose(history: History, step: str) -> str:
-    doses = [e for e in _edges(history, step) if e.get("measured") is not None]
+    """How strong it was when the harness gave up waiting."""
+    doses = [e for e in _edges(history, step) if e.get("measured") is not None and e["edge"] != "gone"]
     return _dose(doses[-1]) if doses else ""
 
 

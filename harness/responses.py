@@ -1,4 +1,4 @@
-"""What the service must do about a fault: open the right breaker in time, close it again, raise no false alarm.
+"""What the service must do: open the right breaker in time, close it again, and raise no false alarm.
 
 Detection is counted from the moment the fault had taken effect, closing from the moment it was gone.
 """
@@ -38,7 +38,7 @@ class Span:
     def flaps(self) -> int:
         """How often it opened from closed, beyond the first time."""
         opened = sum(move["now"] == "open" and move.get("was") == "closed" for move in self.moves)
-        return max(opened - 1, 0)
+        return int(max(opened - 1, 0))
 
     def state(self, t: float) -> str:
         """Its state just before `t`."""

@@ -57,8 +57,12 @@ class Run:
         return self.folder / "report.json"
 
     def keep_drill(self, drill: Drill) -> None:
-        """Write drill.yaml: the drill as it was run, overrides and all."""
-        self.drill_yaml.write_text(yaml.safe_dump(drill.plain(), sort_keys=False, allow_unicode=True))
+        """Write drill.yaml: the drill as it was run, overrides and all.
+
+        With its defaults, so that it still means the same when they have changed.
+        """
+        whole = drill.model_dump(mode="json")
+        self.drill_yaml.write_text(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
 
     def keep_verdict(self, verdict: Verdict) -> None:
         """Write verdict.json."""

@@ -30,7 +30,9 @@ def html_page(summary: Summary, drill: Drill, history: History) -> str:
         scripts=[Markup(script) for script in scripts],
         styles=[Markup(style) for style in styles],
         data=Markup(_script_safe(timeline(drill, history))),
-        unsettled=[f for f in summary.findings if f.outcome != "HELD"],
+        unsettled=sorted(
+            (f for f in summary.findings if f.outcome != "HELD"), key=lambda f: f.outcome != "BROKEN"
+        ),
     )
 
 

@@ -186,14 +186,21 @@ class Driver:
                 self._streams[request.id] = stream
             else:
                 stream.put(refusal)
-                self._observe(request.id, refusal, self._clock())
+                self._tell(request.id, refusal)
 
     def _deliver(self) -> None:
         for request_id, output in self.engine.take_outputs():
-            self._observe(request_id, output, self._clock())
             stream = self._streams.get(request_id)
             if isinstance(output, Finished):
                 self._runner.forget(request_id)
                 self._streams.pop(request_id, None)
             if stream is not None:
                 stream.put(output)
+            self._tell(request_id, output)
+
+    def _tell(self, request_id: str, output: Output) -> None:
+        """Metrics are for watching: their failure must not stop what they watch."""
+        try:
+            self._observe(request_id, output, self._clock())
+        except Exception:
+            log.exception("an output could not be measured")

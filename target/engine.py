@@ -333,7 +333,8 @@ class Engine:
         assert sequence.rung is not None
         if sequence.first_token_s is None:
             sequence.first_token_s = self._now
-            self._outputs.append((sequence.id, Accepted(self.rungs[sequence.rung].name, sequence.rung)))
+            queued_s = (sequence.started_s or self._now) - sequence.arrival_s
+            self._outputs.append((sequence.id, Accepted(self.rungs[sequence.rung].name, sequence.rung, queued_s)))
         if token in self._end_tokens:
             self._end(sequence, "stop")
             return

@@ -45,6 +45,7 @@ class Measures:
         if isinstance(output, Accepted):
             course.model = output.model
             self._exposition.observe_ttft(now - course.arrived_s, output.model)
+            self._exposition.observe_queue(output.queued_s, output.model)
         elif isinstance(output, Token) and output.token_id >= 0 and output.index:
             self._exposition.observe_itl(now - course.last_s, course.model)
         elif isinstance(output, Finished):
@@ -85,6 +86,7 @@ class Measures:
         return self._exposition.render()
 
     def _finished(self, course: Course, end: Finished, now: float) -> None:
-        self._exposition.count_finished(end.reason, end.model, end.prompt_tokens, end.output_tokens)
+        self._exposition.count_finished(end.reason, end.model)
+        self._exposition.count_tokens(end.model, prompt=end.prompt_tokens, generated=end.output_tokens)
         self._exposition.observe_e2e(now - course.arrived_s, end.model)
         self._downgraded += end.rung != RUNGS[0] and end.reason in ("stop", "length")

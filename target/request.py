@@ -28,6 +28,7 @@ class Accepted:
 
     model: str
     rung: str
+    queued_s: float = 0.0  # from arrival to the first step it was part of
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def a_history(
     asked = globals()["requests"]() if requests is None else requests
     clean = {"kv_blocks": 0, "memory_bytes": 0, "processes": [], "ports": [], "files": []}
     played = {"planned": len(asked), "sent": len(asked), "lateness_p99_ms": 4.0} | (load or {})
-    declared = (drill or a_drill()).plain()
+    declared = (drill or a_drill()).model_dump(mode="json")
     events: list[Event] = [
         {
             "kind": "drill",

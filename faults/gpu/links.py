@@ -73,6 +73,11 @@ class Link:
     def advance(self, now: float) -> list[Flow]:
         """Let time pass until `now`; the flows that finished on the way, in order."""
         finished: list[Flow] = []
+        if not self.flows:  # most links, most of the time
+            self.served = 0.0
+            if now > self.clock_s:
+                self.clock_s = now
+            return finished
         active = [flow for flow in self.flows if flow.finish_s == UNFINISHED]
         while active:
             first = active[0] if len(active) == 1 else min(active, key=_to_served)
@@ -117,7 +122,9 @@ class Link:
         """When a flow finishes (or did) if nobody comes, leaves early, or changes the capacity."""
         if flow.finish_s != UNFINISHED:
             return flow.finish_s
-        active = self.active
+        active = [each for each in self.flows if each.finish_s == UNFINISHED]
+        if len(active) == 1 and active[0] is flow:
+            return self.clock_s + (flow.to_served - self.served) / self.capacity
         at, served = self.clock_s, self.served
         for sharing, each in zip(range(len(active), 0, -1), sorted(active, key=_to_served), strict=True):
             at += (each.to_served - served) * sharing / self.capacity

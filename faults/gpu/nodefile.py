@@ -78,7 +78,8 @@ class NodeFile:
         head[MAGIC], head[CARDS] = _MAGIC, cards
         head[SEQUENCE] = 1  # as if a writer had been cut off: whoever comes first derives what can be derived
         with path.open("xb") as file:
-            file.truncate(Layout(cards, card.pages, len(link_names(cards))).size)
+            # Reserved, not just sized: a full disk is an error now, not a bus error later.
+            os.posix_fallocate(file.fileno(), 0, Layout(cards, card.pages, len(link_names(cards))).size)
             file.write(_HEAD.pack(*head, card.name.encode()))
 
     @property
@@ -112,7 +113,9 @@ class NodeFile:
     def load_link(self, index: int) -> Link:
         """A link's state, as a copy."""
         at = self._link_at[index]
-        count = min(max(int(self.d[at]), 0), FLOWS)  # a reader may see it half-written
+        count = int(self.d[at])
+        if not 0 <= count <= FLOWS:  # a reader came amid a write
+            raise ValueError(f"link {index} can't have {count} flows")
         cells = _LINKS[count].unpack_from(self._map, at * CELL)
         flows = [
             Flow(int(cells[i]), int(cells[i + 1]), *cells[i + 2 : i + FLOW_CELLS])
@@ -121,7 +124,7 @@ class NodeFile:
         return Link(flows, *cells[1:LINK_HEAD_CELLS])
 
     def store_link(self, index: int, link: Link) -> None:
-        """Write a link's state in one piece, so that nothing but a crash amid a memory copy can tear it."""
+        """Write a link's state in one go: no interrupt, and hardly a crash, can come in between."""
         flows = link.flows
         cells = [float(len(flows)), link.capacity, link.clock_s, link.served, link.bytes_done, link.changed_s]
         for f in flows:

@@ -9,15 +9,18 @@ Role = Literal["tenant", "neighbour"]
 ROLES: tuple[Role, ...] = ("tenant", "neighbour")
 
 
+_EXITING = 0x4  # PF_EXITING: set before the kernel lets go of the process's locks
+
+
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if it is gone or dead (a zombie is dead)."""
+    """When a process started, in clock ticks since boot; None if it is gone, dying, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name, in parentheses, may hold anything; what follows it is split by spaces.
     fields = stat[stat.rindex(b")") + 2 :].split()
-    if fields[0] in b"ZXx":
+    if fields[0] in b"ZXx" or int(fields[6]) & _EXITING:
         return None
     return int(fields[19])
 

@@ -33,8 +33,11 @@ class OwnerTable:
         slots = self._pids()
         if 0 not in slots:
             return 0
+        started = start_ticks(pid)
+        if started is None:
+            raise RuntimeError(f"a simulated node needs Linux's /proc, and /proc/{pid}/stat is not there")
         slot = slots.index(0)
-        q[layout.owner_starts + slot] = start_ticks(pid) or 0
+        q[layout.owner_starts + slot] = started
         q[layout.owner_roles + slot] = self._role
         q[layout.owner_pids + slot] = pid
         self._mine = slot + 1

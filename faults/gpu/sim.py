@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 
 from faults.gpu.base import LinkInfo, MemoryInfo, Neighbour
+from faults.gpu.degradations import Degradation
 from faults.gpu.layout import OWNERS, REAPED
 from faults.gpu.nodefile import NodeFile
 from faults.gpu.oom import DeviceOutOfMemory
 from faults.gpu.owners import Role
 from faults.gpu.ownertable import OwnerTable
 from faults.gpu.profiles import CardProfile, profile
-from faults.gpu.simlinks import Degradation, SimLinks
+from faults.gpu.simlinks import SimLinks
 from faults.gpu.simmemory import Allocation, SimMemory
 from faults.gpu.spawn import spawned
 from faults.gpu.transfer import FlowTiming, Transfer
@@ -148,6 +149,7 @@ class SimNode:
         """Take what is left of a transfer off its links."""
         with self._file.writing:
             self._links.cancel(transfer.parts, self._clock())
+        transfer.cancelled = transfer.open
 
     def degrade(self, links: Sequence[str], factor: float) -> Degradation:
         """Keep links at `factor` of nominal until restored or this process dies; the smallest wins."""

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from faults.gpu.base import LinkInfo, Stream
-from faults.gpu.layout import DEGRADATION_CELLS, DEGRADATIONS, FLOWS, OWNERS, SERIAL
+from faults.gpu.degradations import Degradation, DegradationTable
+from faults.gpu.layout import FLOWS, OWNERS, SERIAL
 from faults.gpu.links import UNFINISHED, Flow, Link
 from faults.gpu.nodefile import NodeFile
 from faults.gpu.ownertable import OwnerTable
 from faults.gpu.topology import link_names, nominal
 from faults.gpu.transfer import FlowTiming, Part, Transfer
-
-
-@dataclass(frozen=True)
-class Degradation:
-    """Links kept at `factor` of their nominal capacity, until it is restored or its owner dies."""
-
-    serial: int
-    links: tuple[str, ...]
-    factor: float
 
 
 class SimLinks:
@@ -31,6 +22,7 @@ class SimLinks:
         self._file = file
         self._owners = owners
         self._clock = clock
+        self._degradations = DegradationTable(file)
         self.names = link_names(file.cards)
         self._index = {name: index for index, name in enumerate(self.names)}
         self._nominal = [nominal(name, file.profile) for name in self.names]
@@ -120,35 +112,18 @@ class SimLinks:
             raise ValueError(
                 f"a degraded link keeps a share above 0 and up to 1 of its capacity, not {factor}"
             )
-        indices = [self.index(name) for name in links]
-        file = self._file
-        serials = self._degradations()
-        free = [slot for slot, serial in enumerate(serials) if serial == 0]
-        if len(free) < len(indices):
-            raise RuntimeError(f"{DEGRADATIONS} degradations are on this node already: no more fit")
-        file.q[SERIAL] += 1
-        serial = file.q[SERIAL]
-        for slot, index in zip(free, indices, strict=False):
-            at = file.layout.degradation(slot)
-            file.q[at + 1], file.q[at + 2], file.d[at + 3] = owner, index, factor
-            file.q[at] = serial
+        serial = self._degradations.add(owner, [self.index(name) for name in links], factor)
         self._derive_capacities(now)
         return Degradation(serial, tuple(links), factor)
 
     def restore(self, degradation: Degradation, now: float) -> None:
         """Undo a degradation; doing it again changes nothing."""
-        for slot, serial in enumerate(self._degradations()):
-            if serial == degradation.serial:
-                self._file.q[self._file.layout.degradation(slot)] = 0
+        self._degradations.remove(degradation.serial)
         self._derive_capacities(now)
 
     def give_back_all(self, owner: int, now: float) -> None:
         """Everything an owner has on the links: flows, degradations, and its byte counters."""
-        q, d = self._file.q, self._file.d
-        for slot, serial in enumerate(self._degradations()):
-            at = self._file.layout.degradation(slot)
-            if serial and q[at + 1] == owner:
-                q[at] = 0
+        self._degradations.remove_all(owner)
         self._derive_capacities(now)
         for index in range(len(self.names)):
             link = self._load(index, now)
@@ -156,7 +131,7 @@ class SimLinks:
                 for flow in theirs:
                     link.remove(flow)
                 self._file.store_link(index, link)
-            d[self._file.moved_at[index] + owner] = 0.0
+            self._file.d[self._file.moved_at[index] + owner] = 0.0
 
     def mend(self, now: float) -> None:
         """After a writer was cut off: flows of nobody go, and capacities follow from the degradations."""
@@ -164,9 +139,10 @@ class SimLinks:
         for index in range(len(self.names)):
             link = self._file.load_link(index)
             kept = [flow for flow in link.flows if flow.owner in known and flow.to_served >= flow.from_served]
-            if len(kept) < len(link.flows) or not link.served >= 0:
+            least = max((flow.from_served for flow in kept), default=0.0)
+            if len(kept) < len(link.flows) or not link.served >= least:
                 link.flows = kept
-                link.served = max((flow.from_served for flow in kept), default=0.0)
+                link.served = link.served if link.served >= least else least
                 self._file.store_link(index, link)
         self._derive_capacities(now)
 
@@ -211,23 +187,13 @@ class SimLinks:
     def _take_off(self, index: int, link: Link, flow: Flow) -> None:
         self._file.d[self._file.moved_at[index] + flow.owner] += link.remove(flow)
 
-    def _degradations(self) -> list[int]:
-        """The serial of each slot."""
-        at = self._file.layout.degradation(0)
-        return self._file.q[at : at + DEGRADATIONS * DEGRADATION_CELLS : DEGRADATION_CELLS].tolist()
-
     def _derive_capacities(self, now: float) -> None:
         """Every link's capacity is its nominal one times the smallest factor on it."""
-        file, factors = self._file, [1.0] * len(self.names)
-        for slot, serial in enumerate(self._degradations()):
-            if serial:
-                at = file.layout.degradation(slot)
-                index = file.q[at + 2]
-                factors[index] = min(factors[index], file.d[at + 3])
-        for index, factor in enumerate(factors):
-            capacity = self._nominal[index][0] * factor
-            link = file.load_link(index)
+        factors = self._degradations.factors()
+        for index, (rate, _) in enumerate(self._nominal):
+            capacity = rate * factors.get(index, 1.0)
+            link = self._file.load_link(index)
             if link.capacity != capacity:
-                link = self._load(index, now) if link.capacity else link
+                link = self._load(index, now) if link.capacity else link  # a new file's links have none yet
                 link.set_capacity(now, capacity)
-                file.store_link(index, link)
+                self._file.store_link(index, link)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True)
-class FlowTiming:
+class FlowTiming(NamedTuple):
     """One finished copy over one link. `nominal_s` is what it takes on an undisturbed link to oneself."""
 
     link: str
@@ -42,7 +41,7 @@ class Collector(Protocol):
 class Transfer:
     """Flows started together. Ask `done` from time to time, or have the node wait for it."""
 
-    __slots__ = ("_collector", "ends_s", "open", "parts", "revisable")
+    __slots__ = ("_collector", "cancelled", "ends_s", "open", "parts", "revisable")
 
     def __init__(self, collector: Collector, parts: list[Part], ends_s: float, revisable: bool) -> None:
         self._collector = collector
@@ -50,9 +49,12 @@ class Transfer:
         self.ends_s = ends_s  # when the last part arrives, as things stand
         self.revisable = revisable  # it may be sooner: others share a link, or a link is degraded
         self.open = True  # not all accounted for yet
+        self.cancelled = False
 
     def done(self, now: float | None = None) -> bool:
         """Has everything arrived by `now` (on the node's clock; None: ask it)? Doesn't wait."""
+        if self.cancelled:
+            raise RuntimeError("the transfer was cancelled: it will never be done")
         if self.open:
             self._collector.collect(self, now)
         return not self.open

@@ -30,6 +30,7 @@ from locust import User, events, task
 
 from harness.load.answer import Answer
 from harness.load.arrival import Arrival, prompt_ids
+from harness.load.record import request_record
 
 PARENT_GONE = 70
 PARENT_CHECK_S = 0.5
@@ -85,6 +86,9 @@ class Player:
         self._model: str | None = config["model"]
         self._id_prefix: str = config["id_prefix"]
         self._request_event = request_event
+        self._headers = {"Content-Type": "application/json", "Connection": "close"}
+        if key := os.environ.get("BROWNOUT_API_KEY"):
+            self._headers["Authorization"] = f"Bearer {key}"
         self._path = urlsplit(config["url"]).path.rstrip("/").removesuffix("/v1") + "/v1/completions"
         # The client's own limits would hide the server's: no pool to wait for, no timeout besides ours.
         self._client = HTTPClient.from_url(
@@ -92,6 +96,7 @@ class Player:
         )
         self._in_flight = Group()
         self._stopping = False
+        self._played = False
 
     def play(self) -> None:
         """Play the whole plan; returns when the last answer is over."""
@@ -106,12 +111,13 @@ class Player:
                 break
             self._in_flight.spawn(self._ask, arrival, start + arrival.due_s, request_id, body)
         self._in_flight.join()
+        self._played = not self._stopping
 
     def stop(self) -> None:
         """Cancel what is in flight (each is still reported) and close the channel."""
         self._stopping = True
         self._in_flight.kill(timeout=2)
-        self.channel.say(end=True)
+        self.channel.say(end="played" if self._played else "stopped")
         self.channel.close()
 
     def _body(self, arrival: Arrival) -> bytes:
@@ -141,29 +147,11 @@ class Player:
             outcome, answer.error = "failed", f"{type(error).__name__}: {error}"
         end = time.monotonic()
         self._tell_locust(outcome, answer, end - due)
-        self.channel.say(
-            request={
-                "id": request_id,
-                "index": arrival.index,
-                "due": due,
-                "sent": sent,
-                "first": answer.first,
-                "t": end,
-                "outcome": outcome,
-                "status": answer.status,
-                "finish": answer.finish,
-                "model": answer.model,
-                "rung": answer.rung,
-                "prompt_tokens": answer.prompt_tokens or arrival.prompt_tokens,
-                "output_tokens": answer.output_tokens,
-                "tokens_t": answer.tokens_t,
-                "text": answer.text,
-                "error": answer.error,
-            }
-        )
+        record = request_record(arrival, request_id, answer, outcome, due=due, sent=sent, end=end)
+        self.channel.say(request=record)
 
     def _converse(self, request_id: str, body: bytes, answer: Answer) -> None:
-        headers = {"Content-Type": "application/json", "X-Request-Id": request_id, "Connection": "close"}
+        headers = {**self._headers, "X-Request-Id": request_id}
         with self._client.request("POST", self._path, body=body, headers=headers) as response:
             answer.head(response.status_code, {name.lower(): value for name, value in response.items()})
             if response.status_code != 200:
@@ -197,13 +185,11 @@ class Dispatcher(User):
         gevent.sleep(60)
 
 
-@events.init.add_listener
 def load_the_plan(environment: Any, **_: Any) -> None:
     config = json.loads(Path(os.environ["BROWNOUT_LOAD_PLAN"]).read_bytes())
     Dispatcher.player = Player(config, environment.events.request)
 
 
-@events.quitting.add_listener
 def report_what_is_in_flight(environment: Any, **_: Any) -> None:
     Dispatcher.player.stop()
     environment.process_exit_code = 0  # failed requests are findings, not a failure of the load
@@ -212,3 +198,8 @@ def report_what_is_in_flight(environment: Any, **_: Any) -> None:
 def _sleep_until(moment: float) -> None:
     while (left := moment - time.monotonic()) > 0:
         gevent.sleep(left)
+
+
+hooks: Any = events  # Locust leaves them untyped
+hooks.init.add_listener(load_the_plan)
+hooks.quitting.add_listener(report_what_is_in_flight)

@@ -1,6 +1,6 @@
 """The plan: which requests will be sent, and when. A pure function of the drill's load, a seed and a trace.
 
-Every draw comes from a stream with a name, so that thinning one repeat otherwise leaves the others as they were.
+Every draw comes from a stream with a name, so that one repeat or prompt can change without the others.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ def describe(arrivals: Plan, load: Load) -> str:
     """What the load is about to do, in one line for people."""
     prompts = [arrival.prompt_tokens for arrival in arrivals]
     outputs = [arrival.output_tokens for arrival in arrivals]
-    by_second = Counter(int(arrival.due_s) for arrival in arrivals)
+    busiest = max(Counter(int(arrival.due_s) for arrival in arrivals).values())
     return (
         f"{len(arrivals)} requests in {load.duration_s:g} s: "
-        f"{len(arrivals) / load.duration_s:.2f}/s on average, {max(by_second.values())} in the busiest second; "
+        f"{len(arrivals) / load.duration_s:.2f}/s on average, {busiest} in the busiest second; "
         f"prompts {_share(prompts, 0.5)} tokens (p50), {_share(prompts, 0.95)} (p95); "
         f"answers up to {_share(outputs, 0.5)} tokens (p50), {_share(outputs, 0.95)} (p95); "
         f"{load.trace.name} from {load.offset_s:g} s for {load.span_s:g} s, keep {load.keep:g}, "
-        f"stretch {load.stretch:g}, repeat {load.repeat}, prompt_scale {load.prompt_scale:g} "
-        f"(at most {load.max_prompt_tokens}), output_scale {load.output_scale:g} (at most {load.max_output_tokens})"
+        f"stretch {load.stretch:g}, repeat {load.repeat}, "
+        f"prompt_scale {load.prompt_scale:g} (at most {load.max_prompt_tokens}), "
+        f"output_scale {load.output_scale:g} (at most {load.max_output_tokens})"
     )
 
 

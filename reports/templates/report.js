@@ -98,11 +98,12 @@
         y: states ? { range: [0, 1] } : logs ? { distr: 3, range: (u, min, max) => [Math.max(min * 0.8, 1), max * 1.25] }
           : { range: (u, min, max) => [0, Math.max(max * 1.08, 1e-9)] } },
       axes: [{ ...axis, values: (u, at) => at.map((t) => `${t} s`), size: 26 },
-        { ...axis, size: 62, ...(states ? { values: () => [], grid: { show: false }, ticks: { show: false } } : {}),
+        { ...axis, size: 62, space: 26, ...(states ? { values: () => [], grid: { show: false }, ticks: { show: false } } : {}),
           ...(logs ? { filter: (u, at) => at.map((v) => (Number.isInteger(+Math.log10(v).toFixed(6)) ? v : null)) } : {}) }],
       series: [{ label: "t", value: (u, v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} s`) },
         ...lane.series.map((s) => seriesOf(lane, s))],
-      cursor: { sync: { key: sync.key, scales: ["x", null], setSeries: false }, points: { show: lane.kind !== "states" },
+      cursor: { y: false, sync: { key: sync.key, scales: ["x", null], setSeries: false }, points: { show: lane.kind !== "states" },
+        hover: { prox: lane.kind === "scatter" ? 12 : null },
         drag: { x: true, y: false }, focus: { prox: -1 } },
       hooks: {
         drawClear: [(u) => shade(u, first)],

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from target.api.body import ChatBody, CompletionBody, GenerationBody, read_body
 from target.api.errors import ApiError
 from target.api.exchange import Exchange
+from target.api.handlers import HANDLERS
+from target.api.request_id import client_id
 from target.api.service import ModelCard, Service
 from target.api.shape import ChatShape, CompletionShape, Shape
 from target.request import GenerationRequest
@@ -23,7 +23,6 @@ from target.request import GenerationRequest
 BODY_BYTES = 4 * 2**20
 COMPLETION_TOKENS = 16  # max_tokens of a completion that does not say, as OpenAI has it
 CHAT_TOKENS = 64
-REQUEST_ID_CHARS = 128
 
 
 class Api:
@@ -147,11 +146,6 @@ def create_app(
 ) -> Starlette:
     """The application; `clock` is the one that deadlines are told in."""
     api = Api(service, clock, body_bytes)
-    handlers: dict[Any, Any] = {
-        ApiError: _on_api_error,
-        HTTPException: _on_http_error,
-        ClientDisconnect: _on_gone,
-    }
     return Starlette(
         routes=[
             Route("/v1/completions", api.completions, methods=["POST"]),
@@ -161,17 +155,8 @@ def create_app(
             Route("/ready", api.ready),
             Route("/metrics", api.metrics),
         ],
-        exception_handlers={**handlers, Exception: _on_bug},
+        exception_handlers=HANDLERS,
     )
-
-
-def client_id(request: Request) -> str:
-    """The client's own name for its request if it is fit for a header and a log, else one made here, once."""
-    if not hasattr(request.state, "client_id"):
-        given = request.headers.get("x-request-id", "")
-        fit = 0 < len(given) <= REQUEST_ID_CHARS and given.isascii() and given.isprintable()
-        request.state.client_id = given if fit else f"req-{uuid.uuid4().hex}"
-    return str(request.state.client_id)
 
 
 def _check_prompt(prompt: list[int], max_tokens: int, card: ModelCard, field: str) -> None:
@@ -181,28 +166,10 @@ def _check_prompt(prompt: list[int], max_tokens: int, card: ModelCard, field: st
         raise ApiError(
             400,
             "context_length_exceeded",
-            f"{field}: {len(prompt)} tokens, max_tokens is {max_tokens}, but the context has {card.max_context}",
+            f"{field}: {len(prompt)} tokens and max_tokens {max_tokens} exceed its {card.max_context}",
             field,
         )
     if card.vocab_size is not None and max(prompt) >= card.vocab_size:
         raise ApiError(
             400, "invalid_value", f"{field}: token id {max(prompt)} is not below {card.vocab_size}", field
         )
-
-
-async def _on_api_error(request: Request, error: ApiError) -> Response:
-    return error.response(client_id(request))
-
-
-async def _on_http_error(request: Request, error: HTTPException) -> Response:
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return ApiError(error.status_code, code, message).response(client_id(request))
-
-
-async def _on_gone(request: Request, error: ClientDisconnect) -> Response:
-    return Response(status_code=499)  # nobody reads it
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    return ApiError(500, "internal_error", "an error inside the service").response(client_id(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -35,6 +36,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 MAX_STOPS = 4
+HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _as_list(stop: Any) -> Any:
@@ -137,6 +139,8 @@ def read_body(kind: type[Body], raw: bytes) -> Body:
     """The body as a value; ApiError 400 that names the first field that is not as it must be."""
     try:
         fields = json.loads(raw)
+        if HALF_CHARACTER.search(raw):
+            json.dumps(fields, ensure_ascii=False).encode()  # fails if the other half is missing
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "invalid_json", f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):

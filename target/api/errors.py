@@ -40,8 +40,8 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.code = code
-        self.message = _encodable(message)
-        self.param = None if param is None else _encodable(param)
+        self.message = message
+        self.param = param
         self.retry_after_s = retry_after_s
 
     @classmethod
@@ -77,8 +77,3 @@ class ApiError(Exception):
             headers["retry-after"] = str(max(math.ceil(self.retry_after_s), 1))
             headers["retry-after-ms"] = str(max(round(self.retry_after_s * 1000), 1))
         return JSONResponse(self.body(), self.status, headers)
-
-
-def _encodable(text: str) -> str:
-    """JSON can name half of a surrogate pair, and a message that quotes it could not be sent."""
-    return text.encode(errors="replace").decode()

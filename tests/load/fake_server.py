@@ -20,12 +20,13 @@ class Received:
     at: float
     request_id: str
     path: str
+    headers: dict[str, str]
     body: dict[str, Any]
 
 
 @dataclass
 class FakeServer:
-    """Answers request `r-<index>` the way `behave(index)` says; `freeze` stops the whole of it for a while."""
+    """Answers request `r-<index>` the way `behave(index)` says; `freeze` stops all of it for a while."""
 
     behave: Callable[[int], str] = lambda index: "answer"
     first_token_after_s: float = 0.1
@@ -64,9 +65,11 @@ class FakeServer:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             at = time.monotonic()
-            headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+            headers = {
+                name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)
+            }
             body = json.loads(await reader.readexactly(int(headers["content-length"])))
-            self.received.append(Received(at, headers["x-request-id"], head[0].split()[1], body))
+            self.received.append(Received(at, headers["x-request-id"], head[0].split()[1], headers, body))
             await self._answer(writer, self.behave(int(headers["x-request-id"].rpartition("-")[2])), body)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client went away

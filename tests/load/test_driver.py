@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,11 @@ def test_each_token_is_timed_as_it_comes_and_the_first_one_counts_from_the_due_t
     with FakeServer(first_token_after_s=0.2) as server:
         (event,) = play(server, arrivals(1, 0, tokens=5), tmp_path).values()
     assert event["outcome"] == "length"
-    assert 0.2 <= event["first"] - event["due"] < 0.2 + TOKEN_GAP_S
+    assert event["first"] - event["due"] >= 0.2
+    assert event["t"] - event["first"] > 3 * TOKEN_GAP_S, "the first token was seen only near the end"
     gaps = [later - earlier for earlier, later in zip(event["tokens_t"], event["tokens_t"][1:], strict=False)]
     assert len(gaps) == 4
-    assert all(gap > TOKEN_GAP_S / 2 for gap in gaps), "tokens came in a bunch"
+    assert sum(gap > TOKEN_GAP_S / 2 for gap in gaps) >= 3, "tokens came in a bunch"
     assert event["due"] <= event["sent"] <= event["first"] <= event["t"]
 
 
@@ -79,14 +81,17 @@ def test_a_request_is_what_the_plan_says_and_its_event_says_what_came_back(tmp_p
 
 def test_a_frozen_server_is_offered_its_load_all_the_same(tmp_path: Path) -> None:
     plan = arrivals(30, 0.05, tokens=1)
-    with FakeServer(first_token_after_s=0.0) as server:
-        with LoadDriver(server.url, plan, None, tmp_path, 5.0, on_event=(events := []).append) as load:
-            assert load.start_at is not None
-            time.sleep(load.start_at + 0.2 - time.monotonic())
-            server.freeze(1.0)
-            load.wait()
+    events: list[dict[str, Any]] = []
+    with (
+        FakeServer(first_token_after_s=0.0) as server,
+        LoadDriver(server.url, plan, None, tmp_path, 5.0, on_event=events.append) as load,
+    ):
+        assert load.start_at is not None
+        time.sleep(load.start_at + 0.2 - time.monotonic())
+        server.freeze(1.0)
+        load.wait()
     assert [event["outcome"] for event in events] == ["length"] * 30
-    assert load.lateness_p99_ms < 100
+    assert load.lateness_p99_ms < 250
     waited = sorted(event["first"] - event["due"] for event in events)
     assert waited[-1] > 0.8, "the stall was not seen"
     assert sum(wait > 0.3 for wait in waited) >= 10, "requests that were due in the stall did not count it"
@@ -134,7 +139,7 @@ def test_stopping_reports_what_is_in_flight_as_cancelled_and_leaves_nothing(tmp_
     with FakeServer(behave=lambda index: "hang") as server:
         load = LoadDriver(
             server.url,
-            arrivals(4, 0.05) + (Arrival(4, 60, 1, 1, "x"),),
+            (*arrivals(4, 0.05), Arrival(4, 60, 1, 1, "x")),
             None,
             tmp_path,
             60,
@@ -150,11 +155,18 @@ def test_stopping_reports_what_is_in_flight_as_cancelled_and_leaves_nothing(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_child_that_dies_is_our_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [(signal.SIGKILL, "killed by signal 9"), (signal.SIGTERM, "ended with exit code 0")],
+    ids=str,
+)
+def test_a_child_that_somebody_else_ends_is_our_failure(
+    end: signal.Signals, how: str, tmp_path: Path
+) -> None:
     with FakeServer() as server, LoadDriver(server.url, arrivals(2, 30), None, tmp_path, 5) as load:
         (child,) = children_of(os.getpid())
-        child.kill()
-        with pytest.raises(OwnFailure, match=r"load generator: killed by signal 9, \d of 2 requests over"):
+        child.send_signal(end)
+        with pytest.raises(OwnFailure, match=rf"\d of 2 requests over, then {how}"):
             load.wait()
     assert list(tmp_path.iterdir()) == []
 
@@ -162,10 +174,17 @@ def test_a_child_that_dies_is_our_failure(tmp_path: Path) -> None:
 def test_a_child_that_cannot_start_is_our_failure_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.load.driver.LOCUSTFILE", tmp_path / "nowhere.py")
+    monkeypatch.setattr("harness.load.child.LOCUSTFILE", tmp_path / "nowhere.py")
     with pytest.raises(OwnFailure, match=r"(?s)ended with exit code 1.*nowhere\.py"):
         LoadDriver("http://127.0.0.1:9", arrivals(1, 0), None, tmp_path, 5).start()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wait_that_is_ended_by_a_stop_is_no_failure(tmp_path: Path) -> None:
+    with FakeServer() as server, LoadDriver(server.url, arrivals(2, 30), None, tmp_path, 5) as load:
+        threading.Timer(0.3, load.stop).start()
+        load.wait()
+    assert load.progress.sent == 1
 
 
 def test_a_start_time_that_has_passed_is_refused_rather_than_played_late(tmp_path: Path) -> None:
@@ -182,9 +201,9 @@ def test_an_event_that_cannot_be_taken_is_our_failure(tmp_path: Path) -> None:
     with (
         FakeServer() as server,
         LoadDriver(server.url, arrivals(1, 0), None, tmp_path, 5, on_event=refuse) as load,
+        pytest.raises(OwnFailure, match="disk full"),
     ):
-        with pytest.raises(OwnFailure, match="disk full"):
-            load.wait()
+        load.wait()
 
 
 def test_someone_elses_locust_settings_change_nothing(
@@ -198,14 +217,31 @@ def test_someone_elses_locust_settings_change_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_child_outlives_a_driver_that_is_killed(tmp_path: Path) -> None:
+def test_a_base_url_may_end_in_v1_and_the_key_is_sent_but_never_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWNOUT_API_KEY", "sesame")
+    with FakeServer() as server:
+        server.url += "/v1/"
+        events = play(server, arrivals(1, 0), tmp_path)
+    assert server.received[0].path == "/v1/completions"
+    assert server.received[0].headers["authorization"] == "Bearer sesame"
+    assert "sesame" not in str(events)
+
+
+@pytest.mark.parametrize("fork", [False, True], ids=["alone", "with a fork that holds its sockets"])
+def test_no_child_outlives_a_driver_that_is_killed(fork: bool, tmp_path: Path) -> None:
     script = f"""
-        import time
+        import os, time
         from pathlib import Path
         from harness.load.driver import LoadDriver
         from harness.load.plan import Arrival
-        LoadDriver("http://127.0.0.1:9", (Arrival(0, 60, 1, 1, "x"),), None, Path({str(tmp_path)!r}), 60).start()
-        print("started", flush=True)
+        later = Arrival(0, 60, 1, 1, "x")
+        LoadDriver("http://127.0.0.1:9", (later,), None, Path({str(tmp_path)!r}), 60).start()
+        if {fork} and os.fork() == 0:
+            time.sleep(5)
+            os._exit(0)
+        os.write(1, b"started\\n")
         time.sleep(60)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE) as parent:
@@ -213,7 +249,7 @@ def test_no_child_outlives_a_driver_that_is_killed(tmp_path: Path) -> None:
         assert parent.stdout.readline() == b"started\n"
         (child,) = children_of(parent.pid)
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, within_s=3)
 
 
 def children_of(pid: int) -> list[psutil.Process]:

@@ -22,7 +22,7 @@ Step = Output | float | str | Exception
 
 @dataclass
 class FakeService:
-    """Plays `script` for each request: outputs, pauses in seconds, HANG for ever, or an exception to raise."""
+    """Plays `script` for each request: outputs, pauses (s), HANG for ever, or an exception to raise."""
 
     script: tuple[Step, ...] = HELLO
     requests: list[GenerationRequest] = field(default_factory=list)

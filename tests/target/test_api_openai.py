@@ -170,7 +170,7 @@ def test_a_failure_in_mid_stream_raises_in_the_client(
 ) -> None:
     service.script = (BEGUN, Token("hel", 40, 0), *(() if end is None else (end,)))
     stream = client.completions.create(model="small", prompt="abc", stream=True)
-    with pytest.raises(openai.APIError, match="device lost|broke off"):
+    with pytest.raises(openai.APIError, match=r"device lost|broke off"):
         assert [chunk.choices[0].text for chunk in stream] == ["hel"]
 
 

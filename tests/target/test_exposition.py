@@ -9,7 +9,7 @@ from target.exposition import TOTALS, Exposition
 
 
 def scraped(exposition: Exposition) -> dict[tuple[str, ...], float]:
-    """Samples by name and label values."""
+    """Samples by name and the values of their labels, in the order in which they are rendered."""
     families = text_string_to_metric_families(exposition.render().decode())
     return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
 
@@ -24,7 +24,7 @@ def test_names_keep_their_colons_and_every_series_exists_from_the_start() -> Non
         assert samples[(f"{name}_total",)] == 0
     for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
         assert samples[(name, "big")] == samples[(name, "small")] == 0
-    assert samples[("vllm:request_success_total", "big", "length")] == 0
+    assert samples[("vllm:request_success_total", "length", "big")] == 0
     assert samples[("vllm:time_to_first_token_seconds_count", "small")] == 0
     assert samples[("brownout_breaker_state", "memory", "closed")] == 1
     assert not [name for name, *_ in samples if name.endswith("_created")]
@@ -54,11 +54,11 @@ def test_a_request_shows_in_counters_and_histograms_of_its_model() -> None:
     samples = scraped(metrics)
     assert samples[("vllm:time_to_first_token_seconds_sum", "small")] == 0.03
     assert samples[("vllm:inter_token_latency_seconds_count", "small")] == 1
-    assert samples[("vllm:e2e_request_latency_seconds_bucket", "small", "2.5")] == 1
+    assert samples[("vllm:e2e_request_latency_seconds_bucket", "2.5", "small")] == 1
     assert samples[("vllm:request_queue_time_seconds_count", "small")] == 1
     assert samples[("vllm:prompt_tokens_total", "small")] == 7
     assert samples[("vllm:generation_tokens_total", "small")] == 3
-    assert samples[("vllm:request_success_total", "small", "length")] == 1
+    assert samples[("vllm:request_success_total", "length", "small")] == 1
     assert samples[("brownout_rejected_total", "queue_full")] == 1
 
 

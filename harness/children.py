@@ -1,0 +1,86 @@
+"""Child processes of a drill: their first line of JSON, their orderly end, and proof that they are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from harness.errors import OwnFailure
+
+TAIL_CHARS = 2000
+
+
+class Child:
+    """A process in a session of its own, so that Ctrl-C reaches it only through us.
+
+    Its standard input is a pipe that closes when we are gone, however we went: it must end itself then.
+    """
+
+    def __init__(self, name: str, words: Sequence[str], *, stderr: IO[bytes], environment: dict[str, str]) -> None:
+        self.name = name
+        self._stderr = stderr
+        self.process = subprocess.Popen(
+            list(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def greeting(self, within_s: float) -> dict[str, Any]:
+        """Its first line of standard output, as JSON. OwnFailure with its last words if there is none in time."""
+        assert self.process.stdout is not None
+        line, until = b"", time.monotonic() + within_s
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
+            more = os.read(self.process.stdout.fileno(), 4096) if ready else b""
+            if not more:
+                how = "ended" if ready else f"said nothing for {within_s:g} s"
+                raise OwnFailure(f"{self.name} {how} before it was ready: {self.last_words() or 'no message'}")
+            line += more
+        greeting: dict[str, Any] = json.loads(line)
+        return greeting
+
+    def last_words(self) -> str:
+        """The end of what it wrote to standard error."""
+        self._stderr.flush()
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - TAIL_CHARS))
+        return self._stderr.read().decode(errors="replace").strip()
+
+    def end(self, within_s: float) -> None:
+        """SIGTERM, then SIGKILL for it and its group; returns when it is gone."""
+        if not self.has_ended:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(within_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if not self.has_ended:
+                os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def python_path(package_file: str) -> str:
+    """A search path that finds our packages first, whatever folder the user is in."""
+    ours = str(Path(package_file).resolve().parents[1])
+    return os.pathsep.join(part for part in (ours, os.environ.get("PYTHONPATH")) if part)

@@ -1,0 +1,86 @@
+"""One fault from off to on to off. The harness, not the fault, waits for the effect to appear and to be gone.
+
+    injecting ──► active ──(held)──► rolling_back ──► gone
+        │                                 ▲
+        └──(no effect in time)────────────┘           broken: a step raised, or the effect stayed
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from faults.base import Effect
+from faults.gpu.base import Gpu
+from harness.drill import Step
+from harness.recorder import Recorder
+
+LOOK_EVERY_S = 0.01
+
+Wait = Callable[[float], None]  # until a monotonic time; may raise to interrupt
+
+
+class Lifecycle:
+    """Runs steps; `wait` keeps the screen alive and raises when the drill is to stop."""
+
+    def __init__(
+        self, gpu: Gpu, recorder: Recorder, wait: Wait, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._gpu = gpu
+        self._recorder = recorder
+        self._wait = wait
+        self._clock = clock
+
+    def run(self, step: Step) -> None:
+        """Inject, wait for the effect, hold, undo, wait for its end. A fault that fails is recorded, not raised."""
+        self._edge(step, "injecting", fault=step.fault.model_dump(mode="json"))
+        try:
+            with step.fault.inject(self._gpu):
+                try:
+                    self._hold(step)
+                finally:
+                    self._edge(step, "rolling_back")
+        except Exception as error:
+            self._edge(step, "broken", reason=f"{type(error).__name__}: {error}")
+            if not self._happened(step, "rolling_back"):
+                self._edge(step, "rolling_back")
+        self._confirm_gone(step)
+
+    def _hold(self, step: Step) -> None:
+        effect = self._await(step, visible=True)
+        if not effect.visible:
+            self._edge(step, "no_effect", **_dose(effect))
+            return
+        began = effect.since_s if effect.since_s is not None else self._clock()
+        self._edge(step, "active", effect_t=round(began - self._recorder.start, 6), **_dose(effect))
+        self._wait(self._clock() + step.hold_s)
+
+    def _confirm_gone(self, step: Step) -> None:
+        try:
+            effect = self._await(step, visible=False)
+        except Exception as error:
+            self._edge(step, "broken", reason=f"can't see whether it is gone: {type(error).__name__}: {error}")
+            return
+        if effect.visible:
+            self._edge(step, "broken", reason=f"still there {step.effect_within_s:g} s after the undo", **_dose(effect))
+        else:
+            self._edge(step, "gone", **_dose(effect))
+
+    def _await(self, step: Step, *, visible: bool) -> Effect:
+        """Look until the effect is (or is no longer) visible, at most `effect_within_s`; the last look."""
+        until = self._clock() + step.effect_within_s
+        while True:
+            effect = step.fault.took_effect(self._gpu)
+            if effect.visible == visible or self._clock() >= until:
+                return effect
+            self._wait(self._clock() + LOOK_EVERY_S)
+
+    def _edge(self, step: Step, edge: str, **fields: object) -> None:
+        self._recorder.note("fault", step=step.id, edge=edge, **fields)
+
+    def _happened(self, step: Step, edge: str) -> bool:
+        return self._recorder.history().edge(step.id, edge) is not None
+
+
+def _dose(effect: Effect) -> dict[str, object]:
+    return {"asked": effect.asked, "measured": effect.measured, "unit": effect.unit, "detail": effect.detail}

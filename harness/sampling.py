@@ -1,0 +1,98 @@
+"""Probes that read on a schedule: the node's telemetry and the service's /metrics. They change nothing."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+
+import httpx2
+
+from faults.gpu.base import Gpu
+from harness.recorder import Recorder
+
+# What is kept of a scrape: our name, and the series whose values are added up for it.
+SERIES = {
+    "steps": "brownout_steps_total",
+    "computed_tokens": "brownout_computed_tokens_total",
+    "computed_kv_bytes": "brownout_computed_kv_bytes_total",
+    "direct_dma_bytes": "brownout_direct_dma_bytes_total",
+    "staged_dma_bytes": "brownout_staged_dma_bytes_total",
+    "preemptions": "vllm:num_preemptions_total",
+    "running": "vllm:num_requests_running",
+    "queue_depth": "vllm:num_requests_waiting",
+    "kv_blocks_held": "brownout_kv_blocks_held",
+}
+
+
+class Sampler:
+    """Calls `read` every `interval_s` on a thread and records what it returns; a failed read is no sample."""
+
+    def __init__(
+        self, source: str, read: Callable[[], Mapping[str, float]], interval_s: float, recorder: Recorder
+    ) -> None:
+        self._source = source
+        self._read = read
+        self._interval_s = interval_s
+        self._recorder = recorder
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=f"sample-{source}", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+        self._take()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._take()
+
+    def _take(self) -> None:
+        try:
+            values = self._read()
+        except (OSError, ValueError, httpx2.HTTPError):
+            return
+        self._recorder.note("sample", source=self._source, values=dict(values))
+
+
+def node_telemetry(gpu: Gpu) -> Callable[[], dict[str, float]]:
+    """Free memory of each card, and bytes moved over each link since the node began."""
+    links = list(gpu.links())
+
+    def read() -> dict[str, float]:
+        values: dict[str, float] = {}
+        for card in range(gpu.cards):
+            values[f"card{card}.free_bytes"] = gpu.memory(card).free_bytes
+        for name in links:
+            values[f"{name}.bytes"] = round(gpu.link(name).bytes_total)
+        return values
+
+    return read
+
+
+def service_metrics(url: str) -> Callable[[], dict[str, float]]:
+    """The service's /metrics, as far as we know its names."""
+    client = httpx2.Client(base_url=url, timeout=1.0)
+
+    def read() -> dict[str, float]:
+        response = client.get("/metrics")
+        response.raise_for_status()
+        return parse_exposition(response.text)
+
+    return read
+
+
+def parse_exposition(text: str) -> dict[str, float]:
+    """Values of `SERIES` in Prometheus text, summed over labels; a series that is absent or NaN is left out."""
+    sums: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        name, _, value = line.rpartition(" ")
+        family = name.partition("{")[0]
+        sums[family] = sums.get(family, 0.0) + float(value)
+    return {ours: sums[theirs] for ours, theirs in SERIES.items() if math.isfinite(sums.get(theirs, math.nan))}

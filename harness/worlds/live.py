@@ -1,0 +1,53 @@
+"""The live world: an OpenAI-compatible server by URL. Faults on real cards come later, and are refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+
+from harness.drill import Drill
+from harness.errors import UsageError
+from harness.recorder import Recorder
+from harness.store import Run
+from harness.worlds.stage import Stage
+
+REACH_WITHIN_S = 5.0
+
+
+class LiveWorld:
+    """Sends the load and judges what clients saw; touches nothing else of the server."""
+
+    name = "live"
+
+    def refuse(self, drill: Drill) -> None:
+        if drill.target.url is None:
+            raise UsageError("world live needs a server: --target http://HOST:PORT, or target.url in the drill")
+        if drill.timeline:
+            kinds = ", ".join(step.fault.kind for step in drill.timeline)
+            raise UsageError(
+                f"world live can't inject {kinds} yet: they act on the simulated node; "
+                "use a drill without a timeline, such as scenarios/burst-is-served-steadily.yaml"
+            )
+        served_models(drill.target.url)
+
+    @contextmanager
+    def stage(self, drill: Drill, run: Run, recorder: Recorder) -> Iterator[Stage]:
+        assert drill.target.url is not None
+        yield Stage(drill.target.url, None, model=drill.target.model or served_models(drill.target.url)[0])
+
+
+def served_models(url: str) -> list[str]:
+    """Names of the models that a server lists; UsageError if it can't be reached or lists none."""
+    try:
+        answer = httpx2.get(f"{url.rstrip('/')}/v1/models", timeout=REACH_WITHIN_S)
+        answer.raise_for_status()
+        names = [str(model["id"]) for model in answer.json()["data"]]
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise UsageError(f"target.url: {url} can't be reached: {error}; is the server up?") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"target.url: {url}/v1/models does not answer as an OpenAI server does") from error
+    if not names:
+        raise UsageError(f"target.url: {url} serves no model")
+    return names

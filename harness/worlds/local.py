@@ -1,0 +1,121 @@
+"""The local world: the bundled service as a process, on a simulated node that its neighbours share."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import faults
+from faults.gpu.sim import SimNode
+from harness.children import Child, python_path
+from harness.drill import Drill, Target
+from harness.errors import UsageError
+from harness.journal import JournalTail
+from harness.recorder import Recorder
+from harness.sampling import Sampler, node_telemetry, service_metrics
+from harness.store import Run
+from harness.worlds.stage import Stage
+
+HOME = Path(".brownout")  # built-in checkpoints are kept here between runs
+READY_WITHIN_S = 120.0
+STOP_WITHIN_S = 15.0
+NODE_INTERVAL_S = 0.1
+METRICS_INTERVAL_S = 0.25
+
+
+class LocalWorld:
+    """One node, one service; both are gone when the block is left."""
+
+    name = "local"
+
+    def refuse(self, drill: Drill) -> None:
+        if drill.target.url is not None:
+            raise UsageError("world local starts the bundled service itself; a target.url needs --world live")
+        if drill.target.model is not None and not Path(drill.target.model).is_dir():
+            raise UsageError(f"target.model: no folder {drill.target.model!r}; give a Hugging Face folder")
+        if drill.target.port is not None:
+            _refuse_port_in_use(drill.target.port)
+
+    @contextmanager
+    def stage(self, drill: Drill, run: Run, recorder: Recorder) -> Iterator[Stage]:
+        node_file, journal_file = run.folder / "node.bin", run.folder / "journal.jsonl"
+        node = SimNode.create(node_file, drill.node.profile, drill.node.cards)
+        service: Child | None = None
+        port = 0
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(JournalTail(journal_file, recorder))  # outlives the service: it says goodbye
+                stderr = stack.enter_context(tempfile.TemporaryFile(dir=run.folder))
+                words = service_words(drill.target, drill.seed, node_file, journal_file)
+                service = Child("the service", words, stderr=stderr, environment={"PYTHONPATH": python_path(faults.__file__)})
+                stack.callback(service.end, STOP_WITHIN_S)
+                greeting = service.greeting(READY_WITHIN_S)
+                port = int(greeting["port"])
+                stack.enter_context(Sampler("node", node_telemetry(node), NODE_INTERVAL_S, recorder))
+                stack.enter_context(Sampler("target", service_metrics(greeting["url"]), METRICS_INTERVAL_S, recorder))
+                yield Stage(greeting["url"], node, model=None)
+        finally:
+            recorder.note("leftover", **leftovers(node, run.folder, recorder, service, port))
+            node.destroy()
+
+
+def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[str]:
+    """The command line of the bundled service for a drill's target."""
+    settings = {
+        "seed": seed,
+        "model": target.model,
+        "preemption": target.preemption,
+        "max_running": target.max_running,
+        "max_queue": target.max_queue,
+        "breaker_time_scale": target.breaker_time_scale,
+        "countermeasures": target.countermeasures.model_dump(),
+    }
+    return [
+        sys.executable, "-P", "-m", "target", "--node", str(node), "--journal", str(journal),
+        "--home", str(HOME), "--port", str(target.port or 0), "--settings", json.dumps(settings),
+        "--until-stdin-closes",
+    ]  # fmt: skip
+
+
+def leftovers(
+    node: SimNode, folder: Path, recorder: Recorder, service: Child | None, port: int
+) -> dict[str, object]:
+    """What is still there once everything should be gone."""
+    stopped = [e for e in recorder.history().of_kind("service") if e["event"] == "stopped"]
+    node.reclaim()
+    used = sum(node.memory(card).total_bytes - node.memory(card).free_bytes for card in range(node.cards))
+    flows = sum(node.link(name).flows for name in node.links())
+    alive = [service.pid] if service is not None and os.path.exists(f"/proc/{service.pid}") else []
+    known = {"drill.yaml", "history.jsonl", "node.bin"}
+    return {
+        "kv_blocks": stopped[-1]["kv_blocks"] if stopped else "unknown: the service did not say goodbye",
+        "memory_bytes": used,
+        "flows": flows,
+        "processes": [*alive, *sorted(node.neighbours())],
+        "ports": [port] if port and _is_open(port) else [],
+        "files": sorted(path.name for path in folder.iterdir() if path.name not in known),
+    }
+
+
+def _refuse_port_in_use(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(f"target.port: {port} is in use; leave it out to take a free one") from error
+            raise UsageError(f"target.port: can't listen on {port}: {error.strerror}") from error
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
