@@ -24,7 +24,9 @@ class Child:
     Its standard input is a pipe that closes when we are gone, however we went: it must end itself then.
     """
 
-    def __init__(self, name: str, words: Sequence[str], *, stderr: IO[bytes], environment: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, words: Sequence[str], *, stderr: IO[bytes], environment: dict[str, str]
+    ) -> None:
         self.name = name
         self._stderr = stderr
         self.process = subprocess.Popen(
@@ -53,7 +55,9 @@ class Child:
             more = os.read(self.process.stdout.fileno(), 4096) if ready else b""
             if not more:
                 how = "ended" if ready else f"said nothing for {within_s:g} s"
-                raise OwnFailure(f"{self.name} {how} before it was ready: {self.last_words() or 'no message'}")
+                raise OwnFailure(
+                    f"{self.name} {how} before it was ready: {self.last_words() or 'no message'}"
+                )
             line += more
         greeting: dict[str, Any] = json.loads(line)
         return greeting

@@ -39,7 +39,9 @@ class Target(Declared):
     url: str | None = None
     model: str | None = None  # a Hugging Face folder of Llama architecture; default: weights from the seed
     port: int | None = Field(default=None, ge=1, le=65535)  # default: a free one
-    breaker_time_scale: float = Field(default=1.0, gt=0, le=1)  # 1: open for 60 s (VRAM), 30 s (PCIe), 120 s (NVLink)
+    breaker_time_scale: float = Field(
+        default=1.0, gt=0, le=1
+    )  # 1: open for 60 s (VRAM), 30 s (PCIe), 120 s (NVLink)
     preemption: Literal["recompute", "swap"] = "swap"
     max_running: int = Field(default=16, ge=1, le=256)
     max_queue: int = Field(default=64, ge=1, le=10_000)
@@ -150,7 +152,9 @@ class Drill(Declared):
     steady_state: tuple[Slo, ...] = Field(min_length=1)
     slos: tuple[Slo, ...] = ()
     responses: tuple[Response, ...] = ()
-    fidelity_sample: int = Field(default=24, ge=0, le=1000)  # answers asked again, alone, once the faults are gone
+    fidelity_sample: int = Field(
+        default=24, ge=0, le=1000
+    )  # answers asked again, alone, once the faults are gone
     blast_radius: BlastRadius = BlastRadius()
 
     @model_validator(mode="after")
@@ -158,7 +162,9 @@ class Drill(Declared):
         ids = [step.id for step in self.timeline]
         if len(set(ids)) != len(ids):
             raise ValueError(f"timeline: step ids must differ, got {ids}")
-        for where, named in [("slos", s.step) for s in self.slos] + [("responses", r.step) for r in self.responses]:
+        for where, named in [("slos", s.step) for s in self.slos] + [
+            ("responses", r.step) for r in self.responses
+        ]:
             if named is not None and named not in ids:
                 raise ValueError(f"{where}: no step {named!r} on the timeline; known: {', '.join(ids)}")
         if any(slo.phase != "baseline" for slo in self.steady_state):
@@ -166,15 +172,20 @@ class Drill(Declared):
         end_s = 0.0
         for step in self.timeline:
             if step.at_s < end_s:
-                raise ValueError(f"timeline: {step.id} starts at {step.at_s} s, before the step ahead of it is over")
+                raise ValueError(
+                    f"timeline: {step.id} starts at {step.at_s} s, before the step ahead of it is over"
+                )
             end_s = step.at_s + step.hold_s
             if step.hold_s > self.blast_radius.fault_max_s:
                 raise ValueError(
-                    f"timeline: {step.id} holds {step.hold_s} s; blast_radius.fault_max_s is {self.blast_radius.fault_max_s}"
+                    f"timeline: {step.id} holds {step.hold_s} s; "
+                    f"blast_radius.fault_max_s is {self.blast_radius.fault_max_s}"
                 )
             step.fault.check_reach(cards=self.node.cards, cards_max=self.blast_radius.cards_max)
         if end_s > self.load.duration_s:
-            raise ValueError(f"timeline ends at {end_s:g} s, but the load plays for only {self.load.duration_s:g} s")
+            raise ValueError(
+                f"timeline ends at {end_s:g} s, but the load plays for only {self.load.duration_s:g} s"
+            )
         return self
 
     def step(self, step_id: str) -> Step:
@@ -185,5 +196,5 @@ class Drill(Declared):
         raise KeyError(step_id)
 
     def plain(self) -> dict[str, Any]:
-        """JSON-ready, without what is at its default."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        """JSON-ready and whole, defaults included: a stored run must not change when a default does."""
+        return self.model_dump(mode="json")

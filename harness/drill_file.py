@@ -42,7 +42,11 @@ def read_plain(path: Path) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise BadDrill(f"{path}: a drill is a mapping of fields, not {type(plain).__name__}")
     load = plain.get("load")
-    if isinstance(load, dict) and isinstance(load.get("trace"), str) and not Path(load["trace"]).is_absolute():
+    if (
+        isinstance(load, dict)
+        and isinstance(load.get("trace"), str)
+        and not Path(load["trace"]).is_absolute()
+    ):
         plain["load"] = {**load, "trace": str(path.parent / load["trace"])}
     return plain
 
@@ -65,7 +69,9 @@ def override(plain: Mapping[str, Any], text: str) -> dict[str, Any]:
     """Set one value by `PATH=VALUE`: dots between names, numbers for places in a list, the value in YAML."""
     path, equals, value = text.partition("=")
     if not equals or not path:
-        raise UsageError(f"--set {text!r}: write PATH=VALUE, e.g. load.keep=0.2 or timeline.0.fault.percent=50")
+        raise UsageError(
+            f"--set {text!r}: write PATH=VALUE, e.g. load.keep=0.2 or timeline.0.fault.percent=50"
+        )
     try:
         decoded = yaml.safe_load(value)
     except yaml.YAMLError as error:
@@ -80,7 +86,9 @@ def _set(node: Any, names: list[str], value: Any, text: str) -> Any:
         return {**node, name: _set(node.get(name, {}), rest, value, text) if rest else value}
     if isinstance(node, list):
         if not name.isdigit() or int(name) >= len(node):
-            raise UsageError(f"--set {text!r}: {name!r} is no place in a list of {len(node)}; they are 0 to {len(node) - 1}")
+            raise UsageError(
+                f"--set {text!r}: {name!r} is no place in a list of {len(node)}; they are 0 to {len(node) - 1}"
+            )
         place = int(name)
         changed = _set(node[place], rest, value, text) if rest else value
         return [*node[:place], changed, *node[place + 1 :]]
@@ -97,7 +105,9 @@ def steer_by_environment(drill: Drill, environment: Mapping[str, str]) -> tuple[
     if kind:
         here = sorted({step.fault.kind for step in drill.timeline})
         if kind not in here:
-            raise UsageError(f"{FAULT_TYPE}={kind}: {drill.name} has no such fault; it has: {', '.join(here)}")
+            raise UsageError(
+                f"{FAULT_TYPE}={kind}: {drill.name} has no such fault; it has: {', '.join(here)}"
+            )
         kept = {step.id for step in drill.timeline if step.fault.kind == kind}
         plain["timeline"] = [step for step in plain["timeline"] if step["id"] in kept]
         for part in ("slos", "responses"):
@@ -109,7 +119,11 @@ def steer_by_environment(drill: Drill, environment: Mapping[str, str]) -> tuple[
         steps = [step for step in plain["timeline"] if step["fault"]["kind"] == of_kind]
         for step in steps:
             step["fault"][field] = _number(name, environment[name])
-        what = f"{of_kind}.{field} of {', '.join(step['id'] for step in steps)}" if steps else "nothing: no such fault"
+        what = (
+            f"{of_kind}.{field} of {', '.join(step['id'] for step in steps)}"
+            if steps
+            else "nothing: no such fault"
+        )
         told.append(f"{name}={environment[name]} sets {what}")
     return (decode(plain, source="environment"), told) if told else (drill, [])
 

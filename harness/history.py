@@ -4,15 +4,17 @@ Every event has `t` (seconds since the drill's start, CLOCK_MONOTONIC) and `kind
 
 | kind        | fields                                                                                             |
 |-------------|----------------------------------------------------------------------------------------------------|
-| drill       | drill (plain), overrides, brownout, python, git, seed, wall_start; always the first               |
+| drill       | drill (plain), world, sets, environment, overrides, brownout, python, host, git, wall_start        |
 | load        | state: started, finished, failed; planned, and at the end sent, lateness_p99_ms                    |
-| fault       | step, edge: injecting, active, rolling_back, gone, broken; asked, measured, unit, effect_t, reason |
+| fault       | step, edge: injecting, active (or no_effect), rolling_back, gone (or broken);                      |
+|             | asked, measured, unit, effect_t, reason                                                            |
 | request     | id, index, due, sent, first, t (end), outcome, status, finish, model, rung, tokens_t, text, ...    |
 | sample      | source: target, node; values: {name: number}                                                       |
 | breaker     | name, was, now, reason                                                                             |
 | service     | event: started, admitted, terminal, preempted, ladder, ...; id                                     |
 | fidelity    | id, equal, rung, expected, got                                                                     |
-| leftover    | kv_blocks, memory_bytes, processes, ports, files: what was still there at the end                  |
+| leftover    | kv_blocks, memory_bytes, flows, processes, ports, files: what was still there at the end           |
+| failure     | reason: a part of brownout itself broke                                                            |
 | interrupted | signal                                                                                             |
 | end         | complete: whether the run got to its end                                                           |
 
@@ -121,7 +123,9 @@ class History:
                 windows.append(Window("fault", step, float(active["t"]), end))
             if gone is not None:
                 later = [t for t in starts if t >= gone["t"]]
-                windows.append(Window("recovery", step, float(gone["t"]), min(later, default=max(load.end, gone["t"]))))
+                windows.append(
+                    Window("recovery", step, float(gone["t"]), min(later, default=max(load.end, gone["t"])))
+                )
         return windows
 
     def window(self, phase: str, step: str | None) -> Window | None:

@@ -1,14 +1,15 @@
 """One fault from off to on to off. The harness, not the fault, waits for the effect to appear and to be gone.
 
-    injecting ──► active ──(held)──► rolling_back ──► gone
-        │                                 ▲
-        └──(no effect in time)────────────┘           broken: a step raised, or the effect stayed
+injecting ──► active ──(held)──► rolling_back ──► gone
+    │                                 ▲
+    └──(no effect in time)────────────┘           broken: a step raised, or the effect stayed
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from faults.base import Effect
 from faults.gpu.base import Gpu
@@ -59,10 +60,17 @@ class Lifecycle:
         try:
             effect = self._await(step, visible=False)
         except Exception as error:
-            self._edge(step, "broken", reason=f"can't see whether it is gone: {type(error).__name__}: {error}")
+            self._edge(
+                step, "broken", reason=f"can't see whether it is gone: {type(error).__name__}: {error}"
+            )
             return
         if effect.visible:
-            self._edge(step, "broken", reason=f"still there {step.effect_within_s:g} s after the undo", **_dose(effect))
+            self._edge(
+                step,
+                "broken",
+                reason=f"still there {step.effect_within_s:g} s after the undo",
+                **_dose(effect),
+            )
         else:
             self._edge(step, "gone", **_dose(effect))
 
@@ -75,12 +83,12 @@ class Lifecycle:
                 return effect
             self._wait(self._clock() + LOOK_EVERY_S)
 
-    def _edge(self, step: Step, edge: str, **fields: object) -> None:
+    def _edge(self, step: Step, edge: str, **fields: Any) -> None:
         self._recorder.note("fault", step=step.id, edge=edge, **fields)
 
     def _happened(self, step: Step, edge: str) -> bool:
         return self._recorder.history().edge(step.id, edge) is not None
 
 
-def _dose(effect: Effect) -> dict[str, object]:
+def _dose(effect: Effect) -> dict[str, Any]:
     return {"asked": effect.asked, "measured": effect.measured, "unit": effect.unit, "detail": effect.detail}

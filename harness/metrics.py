@@ -26,13 +26,20 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "ttft_ms": Metric("ms", "value", "client", "time to first token, from the intended send time"),
-    "tpot_ms": Metric("ms", "value", "client", "time per output token after the first (answers of 4 tokens and up)"),
+    "tpot_ms": Metric(
+        "ms", "value", "client", "time per output token after the first (answers of 4 tokens and up)"
+    ),
     "e2e_ms": Metric("ms", "value", "client", "last byte, from the intended send time"),
     "error_ratio": Metric("ratio", "share", "client", "requests that did not end as completed or length"),
     "shed_ratio": Metric("ratio", "share", "client", "requests refused with 429 or 503"),
-    "downgraded_ratio": Metric("ratio", "share", "client", "answers that say a lower rung of the ladder made them"),
+    "downgraded_ratio": Metric(
+        "ratio", "share", "client", "answers that say a lower rung of the ladder made them"
+    ),
     "direct_dma_ratio": Metric(
-        "ratio", "total", "target /metrics", "KV bytes sent by direct DMA ÷ KV bytes that the computed tokens have"
+        "ratio",
+        "total",
+        "target /metrics",
+        "KV bytes sent by direct DMA ÷ KV bytes that the computed tokens have",
     ),
     "weak_link_share": Metric(
         "ratio", "total", "node telemetry", "bytes on the degraded NVLinks ÷ bytes on all NVLinks"

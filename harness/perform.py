@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.drill import Drill, World as WorldName
-from harness.drill_file import load_drill, steer_by_environment
+from harness.drill import Drill
+from harness.drill import World as WorldName
+from harness.drill_file import ENVIRONMENT, load_drill, steer_by_environment
 from harness.errors import UsageError
 from harness.history import History
 from harness.judge import judge
@@ -56,8 +57,6 @@ def ask(
     environment: Mapping[str, str] | None = None,
 ) -> Asked:
     """Read and check everything that can be checked without starting anything; UsageError says what is wrong."""
-    from harness.drill_file import ENVIRONMENT
-
     file = None if isinstance(source, Drill) else Path(source)
     drill = source if isinstance(source, Drill) else load_drill(source, sets)
     variables = {k: v for k, v in (environment or os.environ).items() if k in ENVIRONMENT and v}
@@ -86,10 +85,14 @@ def announce(asked: Asked, screen: Screen) -> None:
     screen.say(f"  load    {describe(asked.arrivals, drill.load)}")
     for step in drill.timeline:
         dose = ", ".join(f"{k} {v}" for k, v in step.fault.model_dump(mode="json").items() if k != "kind")
-        screen.say(f"  fault   {step.id} at {step.at_s:g} s for {step.hold_s:g} s: {step.fault.kind} ({dose})")
+        screen.say(
+            f"  fault   {step.id} at {step.at_s:g} s for {step.hold_s:g} s: {step.fault.kind} ({dose})"
+        )
     if asked.world.name == "local" and drill.target.breaker_time_scale != 1:
         scale = drill.target.breaker_time_scale
-        screen.say(f"  note    breakers stay open {scale:g} × as long as at full size (60 s VRAM, 30 s PCIe, 120 s NVLink)")
+        screen.say(
+            f"  note    breakers stay open {scale:g} × as long as at full size (60 s VRAM, 30 s PCIe, 120 s NVLink)"
+        )
     for told in asked.steered:
         screen.say(f"  note    {told}")
 
@@ -105,7 +108,7 @@ def perform(asked: Asked, *, screen: Screen | None = None, root: Path = RUNS) ->
         asked.arrivals,
         folder,
         screen,
-        overrides=[*(f"--set {text}" for text in asked.sets), *asked.steered],
+        {"sets": asked.sets, "environment": dict(asked.environment), "overrides": asked.steered},
     )
     verdict = judge(asked.drill, history)
     folder.keep_verdict(verdict)

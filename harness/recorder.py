@@ -41,7 +41,9 @@ class Recorder:
         own = {name: event[name] - self.start for name in REQUEST_TIMES if event.get(name) is not None}
         if event.get("tokens_t"):
             own["tokens_t"] = [round(t - self.start, 6) for t in event["tokens_t"]]
-        self._append({**event, **{k: v if k == "tokens_t" else round(v, 6) for k, v in own.items()}, **fields})
+        self._append(
+            {**event, **{k: v if k == "tokens_t" else round(v, 6) for k, v in own.items()}, **fields}
+        )
 
     def history(self) -> History:
         """What was recorded so far."""

@@ -6,12 +6,13 @@ import platform
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from harness.drill import Drill, Step
 from harness.errors import OwnFailure
@@ -34,11 +35,14 @@ class Interrupted(Exception):
 
 
 def run(
-    drill: Drill, world: World, arrivals: Plan, folder: Run, screen: Screen, overrides: Sequence[str] = ()
+    drill: Drill, world: World, arrivals: Plan, folder: Run, screen: Screen, asked: Mapping[str, Any]
 ) -> History:
-    """Everything that happened. Never raises for what happened in the drill: it is in the history."""
+    """Everything that happened. Never raises for what happened in the drill: it is in the history.
+
+    `asked` goes into the history's first event: what was set and steered, so that the run can be repeated.
+    """
     recorder = Recorder(folder.history_jsonl)
-    recorder.note("drill", drill=drill.plain(), world=world.name, overrides=list(overrides), **provenance())
+    recorder.note("drill", drill=drill.plain(), world=world.name, **asked, **provenance())
     complete = False
     try:
         with interruptible() as watch:
@@ -176,7 +180,7 @@ def interruptible() -> Iterator[Watch]:
             signal.signal(number, handler)
 
 
-def provenance() -> dict[str, object]:
+def provenance() -> dict[str, Any]:
     """Which code ran where, so that a run can be repeated."""
     try:
         release = version("brownout")
@@ -195,7 +199,9 @@ def provenance() -> dict[str, object]:
 def _git(*words: str) -> str | None:
     try:
         folder = Path(__file__).resolve().parent
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=5, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=5, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

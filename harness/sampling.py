@@ -95,4 +95,6 @@ def parse_exposition(text: str) -> dict[str, float]:
         name, _, value = line.rpartition(" ")
         family = name.partition("{")[0]
         sums[family] = sums.get(family, 0.0) + float(value)
-    return {ours: sums[theirs] for ours, theirs in SERIES.items() if math.isfinite(sums.get(theirs, math.nan))}
+    return {
+        ours: sums[theirs] for ours, theirs in SERIES.items() if math.isfinite(sums.get(theirs, math.nan))
+    }

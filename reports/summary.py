@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def summarise(drill: Drill, history: History, verdict: Verdict, *, drill_file: P
         recoveries=tuple(recovery_of(step, history, verdict) for step in drill.timeline),
         scopes=tuple(_scope(step, world) for step in drill.timeline),
         facts=_facts(told, drill),
-        repeat=(_run_again(file, told, drill, world), f"pytest {file}"),
+        repeat=_repeat(file, told, drill, world),
     )
 
 
@@ -67,12 +68,12 @@ def _scope(step: Step, world: str) -> Scope:
 def _facts(told: dict[str, Any], drill: Drill) -> dict[str, str]:
     facts = {
         "started": told.get("wall_start"),
-        "seed": told.get("seed", drill.seed),
+        "seed": drill.seed,
         "brownout": told.get("brownout"),
         "python": told.get("python"),
         "host": told.get("host"),
         "git": _commit(told.get("git")),
-        "overrides": ", ".join(map(str, told.get("overrides") or ())),
+        "overrides": ", ".join([*(told.get("sets") or ()), *(told.get("overrides") or ())]),
     }
     return {name: str(value) for name, value in facts.items() if value not in (None, "")}
 
@@ -85,6 +86,12 @@ def _commit(git: Any) -> str:
     return f"{str(git.get('head'))[:12]}{changes}"
 
 
-def _run_again(file: Path, told: dict[str, Any], drill: Drill, world: str) -> str:
-    seed = told.get("seed", drill.seed)
-    return f"brownout run {file} --world {world} --seed {seed}"
+def _repeat(file: Path, told: dict[str, Any], drill: Drill, world: str) -> tuple[str, str]:
+    """The commands that run it again as it was run: by name, and as a pytest item."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in (told.get("environment") or {}).items()]
+    sets = [text for text in told.get("sets") or () if not text.startswith("seed=")]
+    run = [*variables, "brownout", "run", str(file), "--world", world, "--seed", str(drill.seed)]
+    run += [word for text in sets for word in ("--set", shlex.quote(text))]
+    test = [*variables, "pytest", str(file)]
+    test += [word for text in told.get("sets") or () for word in ("--drill-set", shlex.quote(text))]
+    return " ".join(run), " ".join(test)

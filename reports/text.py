@@ -26,11 +26,13 @@ STYLES = {
     "UNKNOWN": "bold yellow",
 }
 MARKS = {"HELD": "  ", "BROKEN": "✗ ", "INCONCLUSIVE": "? ", "VACUOUS": "∅ "}
-PLAIN_WIDTH = 120  # of a report that goes to a file
+PLAIN_WIDTH = 140  # of a report that goes to a file
 
 
 def print_report(summary: Summary, *, to: TextIO, page: Path | None = None, width: int | None = None) -> None:
     """Print the report; `page` is where its HTML page is."""
+    if width is None and not to.isatty():
+        width = PLAIN_WIDTH
     console = Console(file=to, width=width, highlight=False, emoji=False, markup=False, safe_box=True)
     console.print(Text.assemble((summary.drill, "bold"), f"  {summary.world} world"))
     console.print(summary.why, style="italic")
@@ -67,7 +69,7 @@ def text_report(summary: Summary, *, page: Path | None = None, width: int = PLAI
 def _table(summary: Summary) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("", no_wrap=True)
-    table.add_column("finding", ratio=3, overflow="fold")
+    table.add_column("finding", no_wrap=True)
     table.add_column("asked", ratio=2, overflow="fold")
     table.add_column("measured", ratio=4, overflow="fold")
     for finding in summary.findings:

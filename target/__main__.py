@@ -62,7 +62,9 @@ def main() -> int:
     return 0
 
 
-async def serve(service: LocalService, listening: socket.socket, settings: Settings, *, watch_stdin: bool) -> None:
+async def serve(
+    service: LocalService, listening: socket.socket, settings: Settings, *, watch_stdin: bool
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     web = server(create_app(service), shutdown_s=max(1, round(settings.drain_s)))
     loop = asyncio.get_running_loop()
@@ -77,7 +79,8 @@ async def serve(service: LocalService, listening: socket.socket, settings: Setti
     if watch_stdin:
         threading.Thread(target=end_with_stdin, args=(loop, drain), daemon=True).start()
     host, port = listening.getsockname()[:2]
-    print(json.dumps({"port": port, "url": f"http://{host}:{port}", "pid": os.getpid()}), flush=True)
+    sys.stdout.write(json.dumps({"port": port, "url": f"http://{host}:{port}", "pid": os.getpid()}) + "\n")
+    sys.stdout.flush()
     await web.serve(sockets=[listening])
 
 
@@ -92,8 +95,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--node", type=Path, required=True, help="file of the simulated node")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--home", type=Path, default=Path(".brownout"), help="where built-in checkpoints are kept")
-    parser.add_argument("--journal", type=Path, help="append what the service does to this file, as JSON lines")
+    parser.add_argument(
+        "--home", type=Path, default=Path(".brownout"), help="where built-in checkpoints are kept"
+    )
+    parser.add_argument(
+        "--journal", type=Path, help="append what the service does to this file, as JSON lines"
+    )
     parser.add_argument("--settings", default="{}", help="JSON, see target.settings")
     parser.add_argument("--until-stdin-closes", action="store_true", help="drain when standard input ends")
     return parser.parse_args(words)

@@ -41,7 +41,9 @@ class BreakerConfig:
     open_s: float
     window_s: float = 2.0
     samples_min: int = 4
-    samples_most: int = 8  # the window is also the last so many outcomes: busy links must not detect more slowly
+    samples_most: int = (
+        8  # the window is also the last so many outcomes: busy links must not detect more slowly
+    )
     failure_rate: float = 0.5
     probe_timeout_s: float = 10.0
 

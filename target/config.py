@@ -46,5 +46,7 @@ def breaker_configs(time_scale: float) -> dict[str, BreakerConfig]:
             OPEN_S["memory"] * time_scale, window_s=0.5, samples_min=1, samples_most=1, failure_rate=1.0
         ),
         "pcie": BreakerConfig(OPEN_S["pcie"] * time_scale, samples_min=3, samples_most=4, failure_rate=0.7),
-        "nvlink": BreakerConfig(OPEN_S["nvlink"] * time_scale, samples_min=8, samples_most=16, failure_rate=0.7),
+        "nvlink": BreakerConfig(
+            OPEN_S["nvlink"] * time_scale, samples_min=8, samples_most=16, failure_rate=0.7
+        ),
     }

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence as Many
+from collections.abc import AsyncGenerator, Callable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import Any, TypeVar
 

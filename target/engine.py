@@ -1,15 +1,17 @@
 """The engine: admits requests, plans steps, and takes in what they did. Sans-IO: it is told the time.
 
-    submit ──► waiting ──► schedule() ──► Plan ──(a runner computes it)──► Outcome ──► commit() ──► outputs
-                   ▲                                                                       │
-                   └──────────────────────── preempted, keeps its place ◄──────────────────┘
+submit ──► waiting ──► schedule() ──► Plan ──(a runner computes it)──► Outcome ──► commit() ──► outputs
+               ▲                                                                       │
+               └──────────────────────── preempted, keeps its place ◄──────────────────┘
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence as Many
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from target.breaker import Breaker, BreakerState, Transition
@@ -26,7 +28,9 @@ from target.text import Decode, TextStream
 
 STEPS_BETWEEN_SHRINKS = 16
 
-OUTCOMES = {"stop": "completed"}  # how the journal names an end, where it differs from the API's finish reason
+OUTCOMES = {
+    "stop": "completed"
+}  # how the journal names an end, where it differs from the API's finish reason
 
 Journal = Callable[[dict[str, Any]], None]
 
@@ -82,12 +86,14 @@ class Engine:
         self._arrivals = 0
         self._finish_times: list[float] = []
         self._staging: Staging | None = None
-        self.breakers = {name: Breaker(name, spec, self._on_transition) for name, spec in config.breakers.items()}
+        self.breakers = {
+            name: Breaker(name, spec, self._on_transition) for name, spec in config.breakers.items()
+        }
         self.pcie = LinkHealth(self.breakers["pcie"])
         self.nvlink = LinkHealth(self.breakers["nvlink"])
         self.ladder = Ladder(self.breakers["memory"], list(rungs), enabled=config.countermeasures.vram)
         self.pools = {
-            rung: KvPool(spec.kv, lambda nbytes, r=rung: self._grow(nbytes, r), device.free)
+            rung: KvPool(spec.kv, partial(device.alloc, label=f"kv {rung}"), device.free)
             for rung, spec in rungs.items()
         }
         self.scheduler = Scheduler(
@@ -136,7 +142,9 @@ class Engine:
                 None,
             )
         if len(self.scheduler.waiting) >= self.config.max_queue:
-            return Rejected(429, "queue_full", f"{len(self.scheduler.waiting)} requests are waiting", self.retry_after_s())
+            return Rejected(
+                429, "queue_full", f"{len(self.scheduler.waiting)} requests are waiting", self.retry_after_s()
+            )
         return None
 
     def retry_after_s(self) -> float:
@@ -158,7 +166,9 @@ class Engine:
                 self._end(sequence, "deadline")
         plan = self.scheduler.plan(now)
         if self._direct_dma():
-            plan.write_through = [w for w in plan.works() if w.start == w.sequence.on_host and self._host_room(w)]
+            plan.write_through = [
+                w for w in plan.works() if w.start == w.sequence.on_host and self._host_room(w)
+            ]
         elif self.config.preemption == "swap":
             plan.staging = self._next_staging()
         return plan
@@ -271,9 +281,6 @@ class Engine:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _grow(self, nbytes: int, rung: Rung) -> object:
-        return self._device.alloc(nbytes, f"kv {rung}")
-
     def _on_out_of_memory(self, error: Exception) -> None:
         self.counts.out_of_memory += 1
         memory = self.breakers["memory"]
@@ -284,14 +291,25 @@ class Engine:
         self.counts.preemptions += 1
         self.counts.recomputed_tokens += lost_tokens
         self._journal(
-            {"kind": "service", "event": "preempted", "id": sequence.request.client_id, "t": self._now,
-             "lost_tokens": lost_tokens}
+            {
+                "kind": "service",
+                "event": "preempted",
+                "id": sequence.request.client_id,
+                "t": self._now,
+                "lost_tokens": lost_tokens,
+            }
         )
 
     def _on_transition(self, move: Transition) -> None:
         self._journal(
-            {"kind": "breaker", "name": move.name, "was": move.was.value, "now": move.now.value,
-             "reason": move.reason, "t": move.at_s}
+            {
+                "kind": "breaker",
+                "name": move.name,
+                "was": move.was.value,
+                "now": move.now.value,
+                "reason": move.reason,
+                "t": move.at_s,
+            }
         )
 
     def _host_room(self, work: Work) -> bool:
@@ -319,7 +337,11 @@ class Engine:
         for block in staging.blocks:
             self._pool(sequence).drop(block)
         self.counts.staged_bytes += staging.count * self._token_bytes(sequence)
-        if sequence.id in self._live and sequence.on_host == staging.start and sequence.computed >= staging.start:
+        if (
+            sequence.id in self._live
+            and sequence.on_host == staging.start
+            and sequence.computed >= staging.start
+        ):
             sequence.on_host = staging.start + staging.count
 
     def _pool(self, sequence: Sequence) -> KvPool:
@@ -334,7 +356,9 @@ class Engine:
         if sequence.first_token_s is None:
             sequence.first_token_s = self._now
             queued_s = (sequence.started_s or self._now) - sequence.arrival_s
-            self._outputs.append((sequence.id, Accepted(self.rungs[sequence.rung].name, sequence.rung, queued_s)))
+            self._outputs.append(
+                (sequence.id, Accepted(self.rungs[sequence.rung].name, sequence.rung, queued_s))
+            )
         if token in self._end_tokens:
             self._end(sequence, "stop")
             return
@@ -368,9 +392,16 @@ class Engine:
         self._outputs.append((sequence.id, finished))
         self._finish_times = [*self._finish_times[-15:], self._now]
         self._journal(
-            {"kind": "service", "event": "terminal", "id": sequence.request.client_id, "t": self._now,
-             "reason": OUTCOMES.get(reason, reason), "rung": rung, "output_tokens": sequence.output_tokens,
-             "preemptions": sequence.preemptions}
+            {
+                "kind": "service",
+                "event": "terminal",
+                "id": sequence.request.client_id,
+                "t": self._now,
+                "reason": OUTCOMES.get(reason, reason),
+                "rung": rung,
+                "output_tokens": sequence.output_tokens,
+                "preemptions": sequence.preemptions,
+            }
         )
 
     def waiting(self) -> Iterator[Sequence]:

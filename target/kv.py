@@ -35,12 +35,16 @@ def aligned(nbytes: int) -> int:
 class KvPool:
     """Blocks with reference counts. `grow` allocates a slab (and may raise), `release` gives one back."""
 
-    def __init__(self, shape: KvShape, grow: Callable[[int], object], release: Callable[[object], None]) -> None:
+    def __init__(
+        self, shape: KvShape, grow: Callable[[int], object], release: Callable[[object], None]
+    ) -> None:
         self.shape = shape
         self._grow = grow
         self._release = release
         self._slabs: dict[int, object] = {}
-        self._free: dict[int, None] = {}  # ordered: lowest slab first, so that high slabs drain and can be released
+        self._free: dict[
+            int, None
+        ] = {}  # ordered: lowest slab first, so that high slabs drain and can be released
         self._references: dict[int, int] = {}
         for _ in range(shape.slabs_least):
             self.grow()

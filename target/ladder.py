@@ -37,4 +37,6 @@ class Ladder:
         """Settle the probe if this was it. Whoever else opened or closed the breaker meanwhile has settled it."""
         if self._probe is sequence:
             self._probe = None
-            self._memory.settle_probe(reason in ("stop", "length"), now, f"the probe request ended as {reason}")
+            self._memory.settle_probe(
+                reason in ("stop", "length"), now, f"the probe request ended as {reason}"
+            )

@@ -133,7 +133,8 @@ class Scheduler:
     def _victim(self, needy: Sequence) -> Sequence:
         """Who gives way: the lowest rank on the same rung that holds blocks, which may be the needy one itself."""
         return max(
-            (s for s in self.running if s.rung == needy.rung and (s.blocks or s is needy)), key=lambda s: s.rank
+            (s for s in self.running if s.rung == needy.rung and (s.blocks or s is needy)),
+            key=lambda s: s.rank,
         )
 
     def preempt(self, sequence: Sequence) -> None:

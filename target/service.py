@@ -42,7 +42,9 @@ class LocalService:
 
     def health(self) -> Health:
         age_s = self._driver.step_age_s()
-        return Health(age_s < STALLED_S, age_s, "" if age_s < STALLED_S else "the step loop does not go round")
+        return Health(
+            age_s < STALLED_S, age_s, "" if age_s < STALLED_S else "the step loop does not go round"
+        )
 
     def ready(self) -> tuple[bool, str]:
         if self.draining:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from faults.gpu.profiles import GIB, KIB, MIB
 
 
-class DeviceOutOfMemory(MemoryError):  # noqa: N818 - named after torch.OutOfMemoryError
+class DeviceOutOfMemory(MemoryError):
     """An allocation found no free run of pages that is long enough. Sizes in bytes, `used_by` per process."""
 
     def __init__(

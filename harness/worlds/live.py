@@ -23,7 +23,9 @@ class LiveWorld:
 
     def refuse(self, drill: Drill) -> None:
         if drill.target.url is None:
-            raise UsageError("world live needs a server: --target http://HOST:PORT, or target.url in the drill")
+            raise UsageError(
+                "world live needs a server: --target http://HOST:PORT, or target.url in the drill"
+            )
         if drill.timeline:
             kinds = ", ".join(step.fault.kind for step in drill.timeline)
             raise UsageError(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import faults
 from faults.gpu.sim import SimNode
@@ -41,7 +41,7 @@ class LocalWorld:
         if drill.target.model is not None and not Path(drill.target.model).is_dir():
             raise UsageError(f"target.model: no folder {drill.target.model!r}; give a Hugging Face folder")
         if drill.target.port is not None:
-            _refuse_port_in_use(drill.target.port)
+            refuse_port_in_use(drill.target.port, "target.port")
 
     @contextmanager
     def stage(self, drill: Drill, run: Run, recorder: Recorder) -> Iterator[Stage]:
@@ -51,15 +51,24 @@ class LocalWorld:
         port = 0
         try:
             with ExitStack() as stack:
-                stack.enter_context(JournalTail(journal_file, recorder))  # outlives the service: it says goodbye
+                stack.enter_context(
+                    JournalTail(journal_file, recorder)
+                )  # outlives the service: it says goodbye
                 stderr = stack.enter_context(tempfile.TemporaryFile(dir=run.folder))
                 words = service_words(drill.target, drill.seed, node_file, journal_file)
-                service = Child("the service", words, stderr=stderr, environment={"PYTHONPATH": python_path(faults.__file__)})
+                service = Child(
+                    "the service",
+                    words,
+                    stderr=stderr,
+                    environment={"PYTHONPATH": python_path(faults.__file__)},
+                )
                 stack.callback(service.end, STOP_WITHIN_S)
                 greeting = service.greeting(READY_WITHIN_S)
                 port = int(greeting["port"])
                 stack.enter_context(Sampler("node", node_telemetry(node), NODE_INTERVAL_S, recorder))
-                stack.enter_context(Sampler("target", service_metrics(greeting["url"]), METRICS_INTERVAL_S, recorder))
+                stack.enter_context(
+                    Sampler("target", service_metrics(greeting["url"]), METRICS_INTERVAL_S, recorder)
+                )
                 yield Stage(greeting["url"], node, model=None)
         finally:
             recorder.note("leftover", **leftovers(node, run.folder, recorder, service, port))
@@ -86,13 +95,13 @@ def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[
 
 def leftovers(
     node: SimNode, folder: Path, recorder: Recorder, service: Child | None, port: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """What is still there once everything should be gone."""
     stopped = [e for e in recorder.history().of_kind("service") if e["event"] == "stopped"]
     node.reclaim()
     used = sum(node.memory(card).total_bytes - node.memory(card).free_bytes for card in range(node.cards))
     flows = sum(node.link(name).flows for name in node.links())
-    alive = [service.pid] if service is not None and os.path.exists(f"/proc/{service.pid}") else []
+    alive = [service.pid] if service is not None and Path(f"/proc/{service.pid}").exists() else []
     known = {"drill.yaml", "history.jsonl", "node.bin"}
     return {
         "kv_blocks": stopped[-1]["kv_blocks"] if stopped else "unknown: the service did not say goodbye",
@@ -104,15 +113,18 @@ def leftovers(
     }
 
 
-def _refuse_port_in_use(port: int) -> None:
+def refuse_port_in_use(port: int, asked_by: str, host: str = "127.0.0.1") -> None:
+    """UsageError unless a server could listen there now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise UsageError(f"target.port: {port} is in use; leave it out to take a free one") from error
-            raise UsageError(f"target.port: can't listen on {port}: {error.strerror}") from error
+                raise UsageError(
+                    f"{asked_by}: {port} is in use on {host}; take another, or end what uses it"
+                ) from error
+            raise UsageError(f"{asked_by}: can't listen on {host}:{port}: {error.strerror}") from error
 
 
 def _is_open(port: int) -> bool:

@@ -56,17 +56,21 @@ def assemble(settings: Settings, config: EngineConfig, device: Device, home: Pat
         shape.check_cards(device.cards)
         handles.append(device.alloc(shape.weight_bytes(device.cards), f"weights {rung}"))
     shapes = {rung: shape for rung, (shape, _) in loaded.items()}
-    kv = {rung: KvShape(shape.kv_bytes_per_token(device.cards) * BLOCK_TOKENS, *slabs(rung, shapes, config, device))
-          for rung, shape in shapes.items()}
+    kv = {
+        rung: KvShape(
+            shape.kv_bytes_per_token(device.cards) * BLOCK_TOKENS, *slabs(rung, shapes, config, device)
+        )
+        for rung, shape in shapes.items()
+    }
     models = {
         rung: Llama(shape, weights, cards=device.cards, slots=cache_slots(kv[rung].slabs_most))
         for rung, (shape, weights) in loaded.items()
     }
-    rungs = {rung: RungSpec(name_of(rung, places[rung], settings), kv[rung], shape.context)
-             for rung, shape in shapes.items()}
-    return Ladder(
-        TorchRunner(models, device), rungs, codec, frozenset(shapes["full"].end_tokens), handles
-    )
+    rungs = {
+        rung: RungSpec(name_of(rung, places[rung], settings), kv[rung], shape.context)
+        for rung, shape in shapes.items()
+    }
+    return Ladder(TorchRunner(models, device), rungs, codec, frozenset(shapes["full"].end_tokens), handles)
 
 
 def name_of(rung: Rung, folder: Path, settings: Settings) -> str:

@@ -42,7 +42,9 @@ def _write(folder: Path, shape: LlamaShape, seed: int) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        train((resources.files("target.models") / "corpus.txt").read_text()).save(str(aside / "tokenizer.json"))
+        train((resources.files("target.models") / "corpus.txt").read_text()).save(
+            str(aside / "tokenizer.json")
+        )
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": shape.context}
         names = dict(zip(("pad_token", "bos_token", "eos_token"), SPECIAL, strict=True))
         (aside / "tokenizer_config.json").write_text(json.dumps(settings | names, indent=2) + "\n")

@@ -70,7 +70,7 @@ class Llama:
         shape = self.shape
         count = x.shape[0]
         widths = [shape.heads * shape.head_dim, *[shape.kv_heads * shape.head_dim] * 2]
-        q, k, v = layer.qkv(x).split(widths, dim=1)
+        q, k, v = torch.split(layer.qkv(x), widths, dim=1)
         q = self._rotate(q.view(count, shape.heads, shape.head_dim), batch.positions)
         k = self._rotate(k.view(count, shape.kv_heads, shape.head_dim), batch.positions)
         keys, values = self.cache[index]

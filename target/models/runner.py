@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence as Many
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
 
 import torch
 from torch import Tensor
@@ -136,7 +137,11 @@ def batch_of(works: Many[Work]) -> Batch:
     if single:
         groups.append(group_of(single))
     return Batch(
-        torch.tensor(tokens), torch.tensor(positions), torch.tensor(slots), tuple(groups), torch.tensor(sampled, dtype=torch.long)
+        torch.tensor(tokens),
+        torch.tensor(positions),
+        torch.tensor(slots),
+        tuple(groups),
+        torch.tensor(sampled, dtype=torch.long),
     )
 
 

@@ -41,7 +41,9 @@ class LlamaShape:
             if count % cards:
                 raise ValueError(f"{count} {what} can't be shared by {cards} cards")
         if self.kv_heads % cards and cards % self.kv_heads:
-            raise ValueError(f"{self.kv_heads} KV heads can be neither shared by nor replicated over {cards} cards")
+            raise ValueError(
+                f"{self.kv_heads} KV heads can be neither shared by nor replicated over {cards} cards"
+            )
 
 
 def read_shape(folder: Path) -> LlamaShape:

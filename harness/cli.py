@@ -1,0 +1,233 @@
+"""The command line. Everything heavy is imported inside the command that needs it, so that --help is quick."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from harness.perform import Asked, Performance
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+INTERRUPTED = 130
+# The worst verdict of several drills decides: FAIL, then UNKNOWN, then PASS.
+BADNESS = {0: 0, 2: 1, 1: 2, INTERRUPTED: 3}
+
+
+class Brownout(click.Group):
+    """Shows our own errors as one message, without a traceback, each with its exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from harness.errors import BrownoutError
+
+        try:
+            return super().invoke(ctx)
+        except BrownoutError as error:
+            click.echo(f"brownout: {error}", err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=Brownout, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="brownout")
+def main() -> None:
+    """Chaos drills for GPU inference services, with verdicts you can trust.
+
+    \b
+    Examples:
+      brownout check scenarios/burst-survives-vram-pcie-nvlink.yaml
+      brownout run scenarios/burst-survives-vram-pcie-nvlink.yaml
+      brownout run scenarios/burst-survives-vram-pcie-nvlink.yaml --set timeline.2.fault.percent=50
+      brownout run scenarios/burst-is-served-steadily.yaml --target http://127.0.0.1:8000
+      brownout judge runs/burst-survives-vram-pcie-nvlink/latest
+
+    \b
+    Exit codes:
+      0 PASS   1 FAIL   2 UNKNOWN   64 the request can't be done   70 brownout itself broke   130 interrupted
+    """
+
+
+def asks_for_a_drill(command: Command) -> Command:
+    """The options that say which drill, where and how."""
+    for option in (
+        click.option(
+            "--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override one value of the drill."
+        ),
+        click.option("--seed", type=int, help="Override the drill's seed."),
+        click.option("--target", metavar="URL", help="Drill this OpenAI-compatible server (world live)."),
+        click.option(
+            "--world", type=click.Choice(["virtual", "local", "live"]), help="Default: the drill's first."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@asks_for_a_drill
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
+              help="Where runs are kept.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object a drill on standard output.")
+@click.pass_context
+def run(ctx: click.Context, /, files: tuple[Path, ...], out: Path, as_json: bool, **how: Any) -> None:
+    """Run drills and judge them.
+
+    \b
+    Examples:
+      brownout run scenarios/burst-survives-vram-pcie-nvlink.yaml
+      brownout run FILE --set target.countermeasures.vram=false    what the service does without its response
+      FAULT_TYPE=nvlink_degrade NVLINK_BANDWIDTH_PERCENT=10 brownout run FILE
+    """
+    asked = [ask_for(file, **how) for file in files]  # all are checked before the first is started
+    codes = [report_on(perform_one(one, out), as_json) for one in asked]
+    ctx.exit(max(codes, key=lambda code: BADNESS[code]))
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@asks_for_a_drill
+def check(file: Path, **how: Any) -> None:
+    """Say what a drill would do; starts and touches nothing.
+
+    \b
+    Example:
+      brownout check scenarios/burst-survives-vram-pcie-nvlink.yaml --set load.keep=0.5
+    """
+    from harness.perform import announce
+    from harness.screen import Screen
+
+    asked = ask_for(file, **how)
+    announce(asked, Screen(sys.stdout))
+    click.echo(
+        f"  undo    each fault is a process of its own, and ends with it; {len(asked.drill.slos)} SLOs to judge"
+    )
+
+
+@main.command()
+@click.argument("path", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+@click.pass_context
+def judge(ctx: click.Context, path: Path, as_json: bool) -> None:
+    """Judge a stored run again, by today's rules. The stored verdict stays as it is.
+
+    \b
+    Example:
+      brownout judge runs/burst-survives-vram-pcie-nvlink/latest
+    """
+    from harness.judge import judge as judge_history
+    from harness.store import open_run
+    from reports.summary import summarise
+
+    stored = open_run(path)
+    history = stored.history()
+    drill = stored.drill(history)
+    verdict = judge_history(drill, history)
+    show(summarise(drill, history, verdict), verdict, stored.report_html, as_json)
+    ctx.exit(verdict.exit_code)
+
+
+@main.command()
+@click.argument("path", metavar="RUN", type=click.Path(path_type=Path))
+@click.pass_context
+def report(ctx: click.Context, path: Path) -> None:
+    """Write a stored run's reports again (HTML, JUnit, JSON) and show the terminal's.
+
+    \b
+    Example:
+      brownout report runs/burst-survives-vram-pcie-nvlink/latest
+    """
+    from harness.judge import judge as judge_history
+    from harness.store import open_run
+    from reports.files import write_reports
+
+    stored = open_run(path)
+    history = stored.history()
+    drill = stored.drill(history)
+    verdict = judge_history(drill, history)
+    show(write_reports(stored, drill, history, verdict), verdict, stored.report_html, as_json=False)
+    ctx.exit(verdict.exit_code)
+
+
+@main.command(name="list")
+@click.argument(
+    "folder", default=Path("scenarios"), type=click.Path(path_type=Path, file_okay=False, exists=True)
+)
+def list_drills(folder: Path) -> None:
+    """Name the drills of a folder, the fault kinds and the metrics."""
+    from faults.kinds import KINDS
+    from harness.drill_file import load_drill
+    from harness.metrics import METRICS
+
+    click.echo("drills")
+    for file in sorted(folder.glob("*.yaml")):
+        drill = load_drill(file)
+        click.echo(f"  {file}  ({', '.join(drill.worlds)})\n      {drill.why.strip()}")
+    click.echo("fault kinds")
+    for kind, fault in KINDS.items():
+        click.echo(f"  {kind:<18} {(fault.__doc__ or '').strip().splitlines()[0]}")
+    click.echo("metrics")
+    for name, metric in METRICS.items():
+        click.echo(f"  {name:<18} [{metric.unit}] {metric.what}")
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--seed", default=0, show_default=True, help="Of the built-in weights.")
+@click.option("--model", type=click.Path(path_type=Path, exists=True, file_okay=False),
+              help="A Hugging Face folder of Llama architecture, instead of the built-in weights.")  # fmt: skip
+@click.option("--cards", default=4, show_default=True, type=click.IntRange(1, 16))
+@click.pass_context
+def serve(ctx: click.Context, /, **options: Any) -> None:
+    """Run the bundled service alone, on a simulated node of its own, until Ctrl-C.
+
+    \b
+    Examples:
+      brownout serve --port 8000
+      curl localhost:8000/v1/completions -d '{"model": "brownout-full", "prompt": "Hello", "max_tokens": 8}'
+    """
+    from harness.serve import serve as serve_until_interrupted
+
+    ctx.exit(serve_until_interrupted(**options))
+
+
+def ask_for(file: Path, *, sets: tuple[str, ...], seed: int | None, target: str | None, world: Any) -> Asked:
+    """A drill with the options applied, checked as far as can be without starting anything."""
+    from harness.perform import ask
+
+    if seed is not None:
+        sets = (*sets, f"seed={seed}")
+    if target is not None:
+        sets, world = (*sets, f"target.url={target}"), world or "live"
+    return ask(file, world=world, sets=sets)
+
+
+def perform_one(asked: Asked, out: Path) -> Performance:
+    from harness.perform import perform
+
+    return perform(asked, root=out)
+
+
+def report_on(performance: Performance, as_json: bool) -> int:
+    """Write the reports of a run, show the terminal's, and give the exit code."""
+    from reports.files import write_reports
+
+    asked, verdict = performance.asked, performance.verdict
+    summary = write_reports(performance.run, asked.drill, performance.history, verdict, drill_file=asked.file)
+    show(summary, verdict, performance.run.report_html, as_json)
+    interrupted = next(performance.history.of_kind("interrupted"), None)
+    return verdict.exit_code if interrupted is None else INTERRUPTED
+
+
+def show(summary: Any, verdict: Any, page: Path, as_json: bool) -> None:
+    """The report for people; with `as_json` it goes to standard error, and the object to standard output."""
+    from reports.json_report import json_line
+    from reports.text import print_report
+
+    print_report(summary, to=sys.stderr if as_json else sys.stdout, page=page)
+    if as_json:
+        click.echo(json_line(summary, verdict))
