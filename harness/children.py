@@ -50,7 +50,7 @@ class Child:
         """Its first line of standard output, as JSON. OwnFailure with its last words if there is none in time."""
         assert self.process.stdout is not None
         line, until = b"", time.monotonic() + within_s
-        while not line.endswith(b"\n"):
+        while b"\n" not in line:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
             more = os.read(self.process.stdout.fileno(), 4096) if ready else b""
             if not more:
@@ -59,7 +59,11 @@ class Child:
                     f"{self.name} {how} before it was ready: {self.last_words() or 'no message'}"
                 )
             line += more
-        greeting: dict[str, Any] = json.loads(line)
+        first = line.partition(b"\n")[0]
+        try:
+            greeting: dict[str, Any] = json.loads(first)
+        except ValueError as error:
+            raise OwnFailure(f"{self.name} greeted with {first[:200]!r}, which is not JSON") from error
         return greeting
 
     def last_words(self) -> str:
@@ -70,13 +74,12 @@ class Child:
         return self._stderr.read().decode(errors="replace").strip()
 
     def end(self, within_s: float) -> None:
-        """SIGTERM, then SIGKILL for it and its group; returns when it is gone."""
+        """SIGTERM, then SIGKILL for it and whatever is left of its group; returns when it is gone."""
         if not self.has_ended:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(within_s)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if not self.has_ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,16 +21,45 @@ BADNESS = {0: 0, 2: 1, 1: 2, INTERRUPTED: 3}
 
 
 class Brownout(click.Group):
-    """Shows our own errors as one message, without a traceback, each with its exit code."""
+    """Shows our own errors as one message, without a traceback, each with its exit code.
+
+    Whatever goes wrong, the exit code is none of a verdict's: click's own would be 2 for a bad option, which is
+    UNKNOWN, and Python's 1 for a traceback, which is FAIL.
+    """
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _codes_of_our_own():
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        from harness.errors import BrownoutError
-
-        try:
+        with _codes_of_our_own():
             return super().invoke(ctx)
-        except BrownoutError as error:
-            click.echo(f"brownout: {error}", err=True)
-            ctx.exit(error.exit_code)
+
+
+@contextmanager
+def _codes_of_our_own() -> Iterator[None]:
+    from harness.errors import BrownoutError, UsageError
+
+    try:
+        yield
+    except click.ClickException as error:
+        error.exit_code = UsageError.exit_code  # type: ignore[misc]  # declared for the class, read of the instance
+        raise
+    except (click.exceptions.Exit, BrokenPipeError):
+        raise
+    except BrownoutError as error:
+        click.echo(f"brownout: {error}", err=True)
+        raise click.exceptions.Exit(error.exit_code) from error
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("brownout: interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except OSError as error:
+        click.echo(f"brownout: {error}", err=True)
+        raise click.exceptions.Exit(BrownoutError.exit_code) from error
+    except Exception as error:
+        traceback.print_exc()
+        click.echo("brownout: that is a mistake of brownout's own, not a verdict", err=True)
+        raise click.exceptions.Exit(BrownoutError.exit_code) from error
 
 
 @click.group(cls=Brownout, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,7 +114,11 @@ def run(ctx: click.Context, /, files: tuple[Path, ...], out: Path, as_json: bool
       FAULT_TYPE=nvlink_degrade NVLINK_BANDWIDTH_PERCENT=10 brownout run FILE
     """
     asked = [ask_for(file, **how) for file in files]  # all are checked before the first is started
-    codes = [report_on(perform_one(one, out), as_json) for one in asked]
+    codes: list[int] = []
+    for one in asked:
+        codes.append(report_on(perform_one(one, out), as_json))
+        if codes[-1] == INTERRUPTED:
+            break  # Ctrl-C is meant for all of them
     ctx.exit(max(codes, key=lambda code: BADNESS[code]))
 
 
@@ -157,7 +192,12 @@ def report(ctx: click.Context, path: Path) -> None:
     "folder", default=Path("scenarios"), type=click.Path(path_type=Path, file_okay=False, exists=True)
 )
 def list_drills(folder: Path) -> None:
-    """Name the drills of a folder, the fault kinds and the metrics."""
+    """Name the drills of a folder, the fault kinds and the metrics.
+
+    \b
+    Example:
+      brownout list scenarios
+    """
     from faults.kinds import KINDS
     from harness.drill_file import load_drill
     from harness.metrics import METRICS

@@ -6,6 +6,7 @@ A time in a drill is in seconds from the start of its load; a quantile is betwee
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,7 +23,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,79}$")]
 class Declared(BaseModel):
     """A part of a drill: frozen, and an unknown field is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Countermeasures(Declared):
@@ -88,6 +89,13 @@ class Step(Declared):
     hold_s: float = Field(gt=0, le=3600)
     effect_within_s: float = Field(default=5.0, gt=0, le=60)  # how long to wait for effect, and for its end
     fault: AnyFault
+
+    @model_validator(mode="after")
+    def _dose_is_finite(self) -> Self:
+        for name, value in self.fault.model_dump().items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"fault.{name}: {value} is not a finite number")
+        return self
 
 
 class Slo(Declared):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ DOSES = {
 }
 ENVIRONMENT = (FAULT_TYPE, *DOSES)
 
+# What reading YAML raises: ValueError for bytes that are no text and for a date such as 2024-13-45.
+NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
+
 
 def load_drill(path: Path | str, overrides: tuple[str, ...] = ()) -> Drill:
     """Read a drill. BadDrill names each bad field by its path, with the value and what is allowed."""
@@ -34,10 +38,10 @@ def load_drill(path: Path | str, overrides: tuple[str, ...] = ()) -> Drill:
 def read_plain(path: Path) -> dict[str, Any]:
     """A drill file as plain values, its trace's path made relative to the working folder."""
     try:
-        plain = yaml.safe_load(path.read_text())
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadDrill(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except NOT_YAML as error:
         raise BadDrill(f"{path}: not YAML: {error}") from error
     if not isinstance(plain, dict):
         raise BadDrill(f"{path}: a drill is a mapping of fields, not {type(plain).__name__}")
@@ -74,10 +78,18 @@ def override(plain: Mapping[str, Any], text: str) -> dict[str, Any]:
         )
     try:
         decoded = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except NOT_YAML as error:
         raise UsageError(f"--set {text!r}: the value is not YAML: {error}") from error
     result: dict[str, Any] = _set(plain, path.split("."), decoded, text)
     return result
+
+
+def override_drill(drill: Drill, overrides: tuple[str, ...]) -> Drill:
+    """A drill that is a value already, with `PATH=VALUE` overrides applied."""
+    plain = drill.plain()
+    for text in overrides:
+        plain = override(plain, text)
+    return decode(plain, source=drill.name) if overrides else drill
 
 
 def _set(node: Any, names: list[str], value: Any, text: str) -> Any:
@@ -85,10 +97,9 @@ def _set(node: Any, names: list[str], value: Any, text: str) -> Any:
     if isinstance(node, Mapping):
         return {**node, name: _set(node.get(name, {}), rest, value, text) if rest else value}
     if isinstance(node, list):
-        if not name.isdigit() or int(name) >= len(node):
-            raise UsageError(
-                f"--set {text!r}: {name!r} is no place in a list of {len(node)}; they are 0 to {len(node) - 1}"
-            )
+        if not name.isdecimal() or int(name) >= len(node):
+            places = f"; they are 0 to {len(node) - 1}" if node else ""
+            raise UsageError(f"--set {text!r}: {name!r} is no place in a list of {len(node)}{places}")
         place = int(name)
         changed = _set(node[place], rest, value, text) if rest else value
         return [*node[:place], changed, *node[place + 1 :]]
@@ -106,7 +117,7 @@ def steer_by_environment(drill: Drill, environment: Mapping[str, str]) -> tuple[
         here = sorted({step.fault.kind for step in drill.timeline})
         if kind not in here:
             raise UsageError(
-                f"{FAULT_TYPE}={kind}: {drill.name} has no such fault; it has: {', '.join(here)}"
+                f"{FAULT_TYPE}={kind}: {drill.name} has no such fault; it has: {', '.join(here) or 'none'}"
             )
         kept = {step.id for step in drill.timeline if step.fault.kind == kind}
         plain["timeline"] = [step for step in plain["timeline"] if step["id"] in kept]
@@ -125,14 +136,18 @@ def steer_by_environment(drill: Drill, environment: Mapping[str, str]) -> tuple[
             else "nothing: no such fault"
         )
         told.append(f"{name}={environment[name]} sets {what}")
-    return (decode(plain, source="environment"), told) if told else (drill, [])
+    given = " ".join(f"{name}={environment[name]}" for name in ENVIRONMENT if environment.get(name))
+    return (decode(plain, source=f"{drill.name} with {given}"), told) if told else (drill, [])
 
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError as error:
         raise UsageError(f"{name}={text}: not a number") from error
+    if not math.isfinite(number):
+        raise UsageError(f"{name}={text}: not a finite number")
+    return number
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -69,5 +69,5 @@ def _answer(client: httpx2.Client, request: Event, arrival: Arrival) -> str | No
             return None
         told = answer.json()
         return str(told["choices"][0]["text"]) if told["model"] == request["model"] else None
-    except (httpx2.HTTPError, ValueError, KeyError, IndexError):
+    except (httpx2.HTTPError, ValueError, KeyError, IndexError, TypeError):
         return None

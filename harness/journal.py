@@ -46,4 +46,5 @@ class JournalTail:
                 event = json.loads(line)
             except ValueError:
                 continue  # a service killed in mid-line leaves half of one
-            self._recorder.absorb(event)
+            if isinstance(event, dict) and {"kind", "t"} <= event.keys():
+                self._recorder.absorb(event)

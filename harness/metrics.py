@@ -41,6 +41,9 @@ METRICS: dict[str, Metric] = {
         "target /metrics",
         "KV bytes sent by direct DMA ÷ KV bytes that the computed tokens have",
     ),
+    "running_most": Metric(
+        "sequences", "total", "target /metrics", "most sequences that were seen running at once"
+    ),
     "weak_link_share": Metric(
         "ratio", "total", "node telemetry", "bytes on the degraded NVLinks ÷ bytes on all NVLinks"
     ),

@@ -104,6 +104,16 @@ def _computed_kv_bytes(history: History, window: Window) -> tuple[float, list[st
     return tokens * each, [name for name, number in named.items() if math.isnan(number)]
 
 
+def most_running(history: History, window: Window) -> Ratio:
+    """The largest sample of how many sequences the service runs at once (of 1: it is compared as it is)."""
+    seen = [
+        float(event["values"]["running"])
+        for event in history.of_kind("sample")
+        if event["t"] in window and event["source"] == "target" and "running" in event["values"]
+    ]
+    return Ratio(max(seen), 1.0) if seen else Ratio(missing="no data for running_most: no sample has it")
+
+
 def weak_links(history: History, window: Window, links: Iterable[str]) -> Ratio:
     """Bytes on the named NVLinks (each `a-b`, both directions) ÷ bytes on all, by the node's telemetry."""
     weak = {f"nvlink:{a}>{b}.bytes" for link in links for a, b in _both_ways(link)}

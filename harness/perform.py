@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.drill import Drill
 from harness.drill import World as WorldName
-from harness.drill_file import ENVIRONMENT, load_drill, steer_by_environment
+from harness.drill_file import ENVIRONMENT, load_drill, override_drill, steer_by_environment
 from harness.errors import UsageError
 from harness.history import History
 from harness.judge import judge
@@ -58,8 +58,9 @@ def ask(
 ) -> Asked:
     """Read and check everything that can be checked without starting anything; UsageError says what is wrong."""
     file = None if isinstance(source, Drill) else Path(source)
-    drill = source if isinstance(source, Drill) else load_drill(source, sets)
-    variables = {k: v for k, v in (environment or os.environ).items() if k in ENVIRONMENT and v}
+    drill = override_drill(source, sets) if isinstance(source, Drill) else load_drill(source, sets)
+    given = os.environ if environment is None else environment
+    variables = {k: v for k, v in given.items() if k in ENVIRONMENT and v}
     drill, steered = steer_by_environment(drill, variables)
     stage = choose_world(drill, world)
     stage.refuse(drill)

@@ -1,7 +1,12 @@
-"""Writes a history while it happens: each event is a line on disk before anything else is done with it."""
+"""Writes a history while it happens: each event is a line on disk before anything else is done with it.
+
+A disk that takes no more must not stand in the way of an undo: from then on events are kept in memory only, and
+`check` says so to whoever decides whether the drill goes on.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -9,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.errors import OwnFailure
 from harness.history import Event, History
 
 # Times in a request event; the others have only `t`.
@@ -19,7 +25,9 @@ class Recorder:
     """One run's events, from any thread. `start` is the drill's zero on the monotonic clock."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file = path.open("a", buffering=1)
+        self._path = path
+        self._file = path.open("ab", buffering=0)  # a line is one write, and nothing lingers in a buffer
+        self._problem: OSError | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._events: list[Event] = []
@@ -50,6 +58,12 @@ class Recorder:
         with self._lock:
             return History.of(self._events)
 
+    def check(self) -> None:
+        """OwnFailure if some event is not on disk."""
+        if self._problem is not None:
+            why = self._problem.strerror or self._problem
+            raise OwnFailure(f"the history can't be written to {self._path}: {why}") from self._problem
+
     def close(self) -> None:
         """No more events; what comes later from a thread that is late is dropped."""
         with self._lock:
@@ -58,6 +72,15 @@ class Recorder:
     def _append(self, event: Event) -> None:
         line = json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n"
         with self._lock:
-            if not self._file.closed:
-                self._events.append(event)
-                self._file.write(line)
+            if self._file.closed:
+                return
+            self._events.append(event)
+            if self._problem is None:  # after half a line, more lines would make it unreadable
+                self._write(line.encode())
+
+    def _write(self, line: bytes) -> None:
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "only half a line was taken")
+        except OSError as problem:
+            self._problem = problem

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from harness.drill import Drill, Step
-from harness.errors import OwnFailure
+from harness.errors import BrownoutError
 from harness.fidelity import ask_again
 from harness.history import History
 from harness.lifecycle import Lifecycle
@@ -39,6 +39,8 @@ def run(
 ) -> History:
     """Everything that happened. Never raises for what happened in the drill: it is in the history.
 
+    A mistake of our own (any other exception) is in the history as well, and is raised.
+
     `asked` goes into the history's first event: what was set and steered, so that the run can be repeated.
     """
     recorder = Recorder(folder.history_jsonl)
@@ -48,14 +50,18 @@ def run(
         with interruptible() as watch:
             with world.stage(drill, folder, recorder) as stage:
                 Course(drill, stage, arrivals, folder, recorder, screen, watch).play()
+            recorder.check()
             complete = True
     except Interrupted as interrupted:
         screen.finish()
         recorder.note("interrupted", signal=str(interrupted))
-    except OwnFailure as failure:
+    except (BrownoutError, OSError) as failure:  # OSError: no space, no process, no file to be had
         screen.finish()
         screen.say(f"  {failure}")
         recorder.note("failure", reason=str(failure))
+    except Exception as mistake:
+        recorder.note("failure", reason=f"{type(mistake).__name__}: {mistake}")
+        raise
     finally:
         screen.finish()
         recorder.note("end", complete=complete)
@@ -129,9 +135,12 @@ class Course:
         """Until a monotonic time, with the screen alive. Raises as soon as the drill can't go on."""
         while True:
             self._watch.check()
+            self._recorder.check()
             self._stage.check()
             if self._load is not None:
                 self._screen.status(self._counts(self._load))
+                if not self._load.running:
+                    self._load.wait()  # raises unless it has played all of its plan
             left = until - time.monotonic()
             if left <= 0:
                 return

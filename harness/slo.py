@@ -187,6 +187,8 @@ class SloAt:
     def _ratio(self, history: History, window: Window) -> observed.Ratio:
         if self.slo.metric == "direct_dma_ratio":
             return observed.direct_dma(history, window)
+        if self.slo.metric == "running_most":
+            return observed.most_running(history, window)
         steps = [self.drill.step(self.step)] if self.step else list(self.drill.timeline)
         weak = [link for step in steps for link in getattr(step.fault, "links", ())]
         return observed.weak_links(history, window, weak)

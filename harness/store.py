@@ -91,7 +91,14 @@ class Run:
 
 
 def new_run(drill: Drill, *, root: Path = RUNS, at: datetime | None = None) -> Run:
-    """Make a fresh folder for a run of this drill and let `latest` point to it."""
+    """Make a fresh folder for a run of this drill and let `latest` point to it; UsageError if none can be made."""
+    try:
+        return _new_run(drill, root, at)
+    except OSError as error:
+        raise UsageError(f"can't keep runs in {root}: {error.strerror}: {error.filename}") from error
+
+
+def _new_run(drill: Drill, root: Path, at: datetime | None) -> Run:
     stem = (at or datetime.now()).strftime("%Y%m%d-%H%M%S")
     home = root / drill.name
     home.mkdir(parents=True, exist_ok=True)

@@ -53,8 +53,7 @@ def main() -> int:
         try:
             asyncio.run(serve(service, listening, settings, watch_stdin=options.until_stdin_closes))
         finally:
-            driver.stop()
-            held = sum(pool.held for pool in engine.pools.values())
+            held = driver.stop()
             for handle in ladder.weights:
                 device.free(handle)
             journal({"kind": "service", "event": "stopped", "t": time.monotonic(), "kv_blocks": held})
@@ -86,7 +85,9 @@ async def serve(
 
 def end_with_stdin(loop: asyncio.AbstractEventLoop, drain: Callable[[], None]) -> None:
     """The owner holds the other end of standard input: its death, however it dies, is our signal."""
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: its lock, held by a thread that still reads, would abort the interpreter's exit.
+    while os.read(0, 4096):
+        pass
     loop.call_soon_threadsafe(drain)
 
 

@@ -102,6 +102,8 @@ class Breaker:
         """End the probe; a late answer of one that was settled already is ignored."""
         if self._probe_started_s is None:
             return
+        if now - self._probe_started_s >= self.config.probe_timeout_s:
+            ok, reason = False, "probe timed out"
         self._probe_started_s = None
         self._move(BreakerState.CLOSED if ok else BreakerState.OPEN, now, reason)
 

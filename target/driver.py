@@ -97,16 +97,18 @@ class Driver:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """End the threads after the step under way, and give every block back."""
+    def stop(self) -> int:
+        """End the threads after the step under way, and give every block back; returns how many had leaked."""
         self._stop.set()
         self._wake.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=30)
         with self._lock:
-            self.engine.close()
+            self._take_inbox()
+            leaked = self.engine.close()
             self._deliver()
+        return leaked
 
     def step_age_s(self) -> float:
         """Seconds since the step loop last went round: it does so even with nothing to compute."""
@@ -119,6 +121,9 @@ class Driver:
 
     async def submit(self, request: GenerationRequest) -> AsyncGenerator[Output, None]:
         """Outputs of one request, the last being Rejected or Finished. Closing the iterator cancels it."""
+        if self._stop.is_set():
+            yield Rejected(503, "stopping", "the service is stopping", None)
+            return
         stream = Stream(asyncio.get_running_loop(), asyncio.Queue())
         self._post("submit", (request, stream))
         ended = False
@@ -151,7 +156,8 @@ class Driver:
             if plan.is_empty:
                 if self._wake.wait(IDLE_WAIT_S):
                     self._wake.clear()
-                continue
+                if not self.engine.is_copying:
+                    continue  # else an empty step takes in what has arrived meanwhile
             self._run(plan, watch)
 
     def _run(self, plan: Plan, watch: Watch) -> None:

@@ -20,7 +20,7 @@ from target.device import Device, Headroom, LinkReading
 from target.kv import BLOCK_TOKENS, KvPool, KvShape
 from target.ladder import Ladder
 from target.links import LinkHealth, ring_around
-from target.plan import Outcome, Plan, Route, Staging, Work
+from target.plan import Outcome, Plan, Route, Staging
 from target.request import Accepted, Finished, GenerationRequest, Output, Rejected, Token
 from target.scheduler import Scheduler
 from target.sequence import RUNGS, Rung, Sequence, State
@@ -166,9 +166,11 @@ class Engine:
                 self._end(sequence, "deadline")
         plan = self.scheduler.plan(now)
         if self._direct_dma():
-            plan.write_through = [
-                w for w in plan.works() if w.start == w.sequence.on_host and self._host_room(w)
-            ]
+            room = self._host_room()
+            for work in plan.works():
+                if work.start == work.sequence.on_host and work.count <= room:
+                    plan.write_through.append(work)
+                    room -= work.count
         elif self.config.preemption == "swap":
             plan.staging = self._next_staging()
         return plan
@@ -200,6 +202,8 @@ class Engine:
     def abandon(self, plan: Plan, message: str, now: float) -> None:
         """A step died: its sequences fail, everything else lives on."""
         self._now = now
+        if plan.staging is not None:
+            self._unpin(plan.staging)
         for work in list(plan.works()):
             if work.sequence.id in self._live:
                 self._end(work.sequence, "failed", message)
@@ -218,6 +222,11 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         return not self._live
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether a copy to the host tier is under way: blocks are pinned until a step takes its arrival in."""
+        return self._staging is not None
 
     def live_ids(self) -> list[str]:
         """Engine ids of requests that have not ended."""
@@ -312,50 +321,49 @@ class Engine:
             }
         )
 
-    def _host_room(self, work: Work) -> bool:
-        used = sum(sequence.on_host for sequence in self._live.values())
-        return used + work.count <= self.config.host_tier_tokens
+    def _host_room(self) -> int:
+        return self.config.host_tier_tokens - sum(sequence.on_host for sequence in self._live.values())
 
     def _next_staging(self) -> Staging | None:
         if self._staging is not None:
             return None
+        blocks_most = min(self.config.staged_blocks, self._host_room() // BLOCK_TOKENS)
         for sequence in self.scheduler.running:
-            whole = sequence.computed // BLOCK_TOKENS * BLOCK_TOKENS
-            count = min(whole - sequence.on_host, self.config.staged_blocks * BLOCK_TOKENS)
-            if count > 0 and sequence.on_host % BLOCK_TOKENS == 0:
-                first = sequence.on_host // BLOCK_TOKENS
-                blocks = tuple(sequence.blocks[first : first + count // BLOCK_TOKENS])
+            # Direct DMA may have ended within a block: that block is copied again, whole.
+            first = sequence.on_host // BLOCK_TOKENS
+            blocks = tuple(sequence.blocks[first : sequence.computed // BLOCK_TOKENS][:blocks_most])
+            if blocks and sequence.rung is not None:
                 for block in blocks:
                     self._pool(sequence).pin(block)
-                self._staging = Staging(sequence, sequence.on_host, count, blocks)
+                start, count = first * BLOCK_TOKENS, len(blocks) * BLOCK_TOKENS
+                self._staging = Staging(sequence, sequence.rung, start, count, blocks)
                 return self._staging
         return None
 
     def _staged(self, staging: Staging) -> None:
-        self._staging = None
+        self._unpin(staging)
+        self.counts.staged_bytes += staging.count * self._token_bytes(staging)
         sequence = staging.sequence
+        if staging.is_wanted and staging.start <= sequence.on_host < staging.end:
+            sequence.on_host = staging.end
+
+    def _unpin(self, staging: Staging) -> None:
+        self._staging = None
         for block in staging.blocks:
-            self._pool(sequence).drop(block)
-        self.counts.staged_bytes += staging.count * self._token_bytes(sequence)
-        if (
-            sequence.id in self._live
-            and sequence.on_host == staging.start
-            and sequence.computed >= staging.start
-        ):
-            sequence.on_host = staging.start + staging.count
+            self.pools[staging.rung].drop(block)
 
-    def _pool(self, sequence: Sequence) -> KvPool:
-        assert sequence.rung is not None
-        return self.pools[sequence.rung]
+    def _pool(self, of: Sequence | Staging) -> KvPool:
+        assert of.rung is not None
+        return self.pools[of.rung]
 
-    def _token_bytes(self, sequence: Sequence) -> int:
-        return self._pool(sequence).shape.block_bytes // BLOCK_TOKENS
+    def _token_bytes(self, of: Sequence | Staging) -> int:
+        return self._pool(of).shape.block_bytes // BLOCK_TOKENS
 
     def _take_token(self, sequence: Sequence, token: int) -> None:
         assert sequence.rung is not None
         if sequence.first_token_s is None:
             sequence.first_token_s = self._now
-            queued_s = (sequence.started_s or self._now) - sequence.arrival_s
+            queued_s = (self._now if sequence.started_s is None else sequence.started_s) - sequence.arrival_s
             self._outputs.append(
                 (sequence.id, Accepted(self.rungs[sequence.rung].name, sequence.rung, queued_s))
             )
@@ -403,14 +411,20 @@ class Engine:
                 "preemptions": sequence.preemptions,
             }
         )
+        if self.is_idle:
+            self.give_back_memory()
 
     def waiting(self) -> Iterator[Sequence]:
         """Sequences in the queue, next first."""
         return iter(self.scheduler.waiting)
 
-    def close(self) -> None:
-        """End what is left and give every slab back."""
+    def close(self) -> int:
+        """End what is left and give every slab back; returns how many blocks were held by nobody alive."""
         for sequence in list(self._live.values()):
             self._end(sequence, "cancelled")
+        if self._staging is not None:
+            self._unpin(self._staging)
+        leaked = sum(pool.held for pool in self.pools.values())
         for pool in self.pools.values():
             pool.close()
+        return leaked

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from target.device import LinkReading
-from target.sequence import Rung, Sequence
+from target.sequence import Rung, Sequence, State
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,27 @@ class Work:
 
 @dataclass(frozen=True)
 class Staging:
-    """Copy the KV of tokens [start, start + count) to the host tier in the background; its blocks are pinned."""
+    """Copy the KV of tokens [start, start + count) to the host tier in the background; its blocks are pinned.
+
+    `rung` is the one that they were computed on: the sequence may have moved since, or ended.
+    """
 
     sequence: Sequence
+    rung: Rung
     start: int
     count: int
     blocks: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether what arrives is still KV of the sequence: not if it ended, moved or lost these tokens."""
+        sequence = self.sequence
+        alive = sequence.state is not State.DONE and sequence.rung == self.rung
+        return alive and self.end <= sequence.computed
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,11 @@ class LinkWatch(Protocol):
 class Runner(Protocol):
     """What computes: torch on simulated cards, or a cost model in virtual time."""
 
-    def execute(self, plan: Plan, watch: LinkWatch) -> Outcome: ...
+    def execute(self, plan: Plan, watch: LinkWatch) -> Outcome:
+        """Run one step, which may be empty: then it only looks for copies that have arrived.
+
+        If it raises, `plan.staging` was not started, and none that had arrived is lost.
+        """
 
     def forget(self, sequence_id: str) -> None:
         """The sequence has ended: drop what the host tier holds of it."""

@@ -55,6 +55,7 @@ class Scheduler:
         """The next step's work."""
         self._card_is_full = False
         plan = Plan()
+        ran = set(self.running)
         budget = self._config.step_tokens
         for decoding in (True, False):
             for sequence in list(self.running):
@@ -63,11 +64,12 @@ class Scheduler:
         for sequence in list(self.waiting):
             if not budget or len(self.running) >= self._running_most(now):
                 break
+            if sequence in ran:
+                continue  # it gave way in this very pass: back at once, it would have work twice
             budget -= self._start(plan, sequence, budget, now)
         # A later sequence's need may have preempted one that had its work already.
         for rung, batch in plan.batches.items():
             plan.batches[rung] = [work for work in batch if work.sequence.state is State.RUNNING]
-        plan.swap_ins = [sequence for sequence in plan.swap_ins if sequence.state is State.RUNNING]
         return plan
 
     def _running_most(self, now: float) -> int:
@@ -138,13 +140,10 @@ class Scheduler:
         )
 
     def preempt(self, sequence: Sequence) -> None:
-        """Take a running sequence's blocks. Its KV is in the host tier, or is computed again."""
+        """Take a running sequence's blocks. What the host tier has of its KV is kept, the rest computed again."""
         self.running.remove(sequence)
-        swapped = self._config.preemption == "swap" and 0 < sequence.computed == sequence.on_host
-        lost = 0 if swapped else sequence.computed
-        sequence.state = State.SWAPPED if swapped else State.WAITING
-        if not swapped:
-            sequence.on_host = 0
+        lost = sequence.computed - sequence.on_host
+        sequence.state = State.SWAPPED if sequence.on_host else State.WAITING
         sequence.computed = 0
         sequence.preemptions += 1
         self._free_blocks(sequence)

@@ -16,13 +16,16 @@ RUNGS: tuple[Rung, ...] = ("full", "light")
 class State(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
-    SWAPPED = "swapped"  # waiting, with its KV in the host tier
+    SWAPPED = "swapped"  # waiting, with KV of its first `on_host` tokens in the host tier
     DONE = "done"
 
 
 @dataclass(eq=False)
 class Sequence:
-    """`computed` counts the leading tokens whose KV is in `blocks`; `on_host` those whose KV is in the host tier."""
+    """`computed` counts the leading tokens whose KV is in `blocks`; `on_host` those whose KV is in the host tier.
+
+    While it runs, `on_host` is at most `computed`.
+    """
 
     request: GenerationRequest
     arrival_s: float

@@ -71,8 +71,10 @@ class LocalWorld:
                 )
                 yield Stage(greeting["url"], node, model=None)
         finally:
-            recorder.note("leftover", **leftovers(node, run.folder, recorder, service, port))
-            node.destroy()
+            try:
+                recorder.note("leftover", **leftovers(node, run.folder, recorder, service, port))
+            finally:
+                node.destroy()
 
 
 def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[str]:

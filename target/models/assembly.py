@@ -51,6 +51,11 @@ def assemble(settings: Settings, config: EngineConfig, device: Device, home: Pat
     places = folders(settings, home)
     loaded = {rung: load(folder) for rung, folder in places.items()}
     codec = TextCodec(places["full"])
+    for rung, (shape, _) in loaded.items():
+        if codec.size > shape.vocabulary:
+            raise ValueError(
+                f"{places[rung]}: {shape.vocabulary} tokens in config.json, {codec.size} in the tokenizer"
+            )
     handles: list[object] = []
     for rung, (shape, _) in loaded.items():
         shape.check_cards(device.cards)
@@ -78,6 +83,12 @@ def name_of(rung: Rung, folder: Path, settings: Settings) -> str:
     return f"brownout-{rung}" if settings.model is None else folder.resolve().name
 
 
+def slabs_least(rung: Rung, shape: LlamaShape) -> int:
+    """Slabs that the longest sequence needs, and on the lower rung a few more."""
+    least = -(-shape.context // SLAB_TOKENS)
+    return least if rung == RUNGS[0] else max(least, LIGHT_SLABS)
+
+
 def slabs(
     rung: Rung, shapes: dict[Rung, LlamaShape], config: EngineConfig, device: Device
 ) -> tuple[int, int]:
@@ -87,14 +98,14 @@ def slabs(
     like a neighbour's.
     """
     shape = shapes[rung]
-    least = -(-shape.context // SLAB_TOKENS)
+    least = slabs_least(rung, shape)
     if rung != RUNGS[0]:
-        return max(least, LIGHT_SLABS), max(least, LIGHT_SLABS)
+        return least, least
     headroom = device.headroom()
     free = headroom.free_bytes - config.memory_low_fraction * headroom.total_bytes
     for other, lower in shapes.items():
         if other != rung:
-            free -= LIGHT_SLABS * SLAB_TOKENS * lower.kv_bytes_per_token(device.cards)
+            free -= slabs_least(other, lower) * SLAB_TOKENS * lower.kv_bytes_per_token(device.cards)
     most = int(free // (shape.kv_bytes_per_token(device.cards) * SLAB_TOKENS))
     if most < least:
         raise ValueError(

@@ -56,8 +56,11 @@ def _write(folder: Path, shape: LlamaShape, seed: int) -> None:
                 weights["lm_head.weight"][token] = 0.0
         save_file(weights, str(aside / "model.safetensors"), metadata={"format": "pt"})
         (aside / "config.json").write_text(config_json(shape))
-        if not folder.exists():
+        try:
             aside.rename(folder)
+        except OSError:
+            if not (folder / "config.json").exists():
+                raise  # else another process was first, with the same bytes
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -107,7 +110,7 @@ def load(folder: Path) -> tuple[LlamaShape, dict[str, Tensor]]:
             weights |= load_file(str(file))
         except Exception as error:  # safetensors raises its own kind for a file that is cut or garbage
             raise ValueError(f"{file}: {error}") from error
-    if shape.tied or "lm_head.weight" not in weights:
+    if shape.tied:
         weights["lm_head.weight"] = weights.get("model.embed_tokens.weight", torch.empty(0)).clone()
     for name, size in weight_sizes(shape).items():
         if name not in weights:

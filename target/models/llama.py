@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from target.models.attention import SEGMENT, Group, attend
+from target.models.attention import Group, attend
 from target.models.linear import Linear, linear
 from target.models.shape import LlamaShape
 
@@ -47,8 +47,9 @@ class Llama:
     def __init__(self, shape: LlamaShape, weights: dict[str, Tensor], *, cards: int, slots: int) -> None:
         shape.check_cards(cards)
         self.shape = shape
-        # Reading past a sequence's end is masked, yet must hit the cache: a segment's worth is spare.
-        self.cache = torch.zeros(shape.layers, 2, shape.kv_heads, slots + SEGMENT, shape.head_dim)
+        # Reading past a sequence's end is masked, yet must hit the cache: one slot is spare, and stays zero.
+        self.spare = slots
+        self.cache = torch.zeros(shape.layers, 2, shape.kv_heads, slots + 1, shape.head_dim)
         self._embedding = weights["model.embed_tokens.weight"]
         self._layers = [_layer(weights, f"model.layers.{i}.", cards) for i in range(shape.layers)]
         self._norm = weights["model.norm.weight"]

@@ -25,23 +25,28 @@ class TorchRunner:
         self._models = models
         self._device = device
         self._all_reduce = AllReduce(device)
-        self._host: dict[str, Tensor] = {}  # by sequence id: [layers, 2, kv_heads, context, head_dim]
+        # By sequence id: the rung, and [layers, 2, kv_heads, context, head_dim].
+        self._host: dict[str, tuple[Rung, Tensor]] = {}
         self._staging: tuple[Staging, AsyncCopy] | None = None
 
     @torch.inference_mode()
     def execute(self, plan: Plan, watch: LinkWatch) -> Outcome:
         """Run one step; raises what a step that died raised."""
         outcome = Outcome()
-        self._collect_staging(outcome)
+        arrived = self._arrived()
         for sequence in plan.swap_ins:
             self._swap_in(sequence)
         for rung, works in plan.batches.items():
             if works:
-                logits = self._models[rung].forward(
-                    batch_of(works), lambda parts: self._all_reduce(parts, watch)
-                )
+                model = self._models[rung]
+                batch = batch_of(works, model.spare)
+                logits = model.forward(batch, lambda parts: self._all_reduce(parts, watch))
                 self._sample(logits, [work for work in works if work.sample], outcome)
         self._write_through(plan.write_through, watch, outcome)
+        # Only now, when nothing can fail any more, or the engine would never hear of it.
+        if arrived is not None:
+            self._staging = None
+            outcome.staged.append(arrived)
         if plan.staging is not None:
             nbytes = plan.staging.count * self._token_bytes(plan.staging.sequence)
             self._staging = (plan.staging, self._device.start_copy("d2h", nbytes))
@@ -73,20 +78,22 @@ class TorchRunner:
                 done += count
                 outcome.on_host[work.sequence.id] = done
 
-    def _collect_staging(self, outcome: Outcome) -> None:
-        if self._staging is not None and self._staging[1].readings() is not None:
-            staging = self._staging[0]
-            self._staging = None
-            if staging.sequence.computed >= staging.start + staging.count:
-                self._to_host(staging.sequence, staging.start, staging.count, blocks=staging.blocks)
-            outcome.staged.append(staging)
+    def _arrived(self) -> Staging | None:
+        """The staged copy, if it is done, with its KV in the host tier if that is still wanted."""
+        if self._staging is None or self._staging[1].readings() is None:
+            return None
+        staging = self._staging[0]
+        if staging.is_wanted:
+            self._to_host(staging.sequence, staging.start, staging.count, blocks=staging.blocks)
+        return staging
 
     def _to_host(self, sequence: Sequence, start: int, count: int, blocks: Many[int] | None = None) -> None:
+        assert sequence.rung is not None
         cache = self._cache(sequence)
-        host = self._host.get(sequence.id)
-        if host is None:
+        rung, host = self._host.get(sequence.id, (None, None))
+        if host is None or rung != sequence.rung:
             host = cache.new_empty(*cache.shape[:3], sequence.tokens_most, cache.shape[4])
-            self._host[sequence.id] = host
+            self._host[sequence.id] = sequence.rung, host
         table = sequence.blocks if blocks is None else [0] * (start // BLOCK_TOKENS) + list(blocks)
         slots = torch.tensor(slots_of(table, start, count))
         host[:, :, :, start : start + count] = cache[:, :, :, slots]
@@ -95,7 +102,7 @@ class TorchRunner:
         count = sequence.computed
         self._device.copy("h2d", count * self._token_bytes(sequence))
         slots = torch.tensor(slots_of(sequence.blocks, 0, count))
-        self._cache(sequence)[:, :, :, slots] = self._host[sequence.id][:, :, :, :count]
+        self._cache(sequence)[:, :, :, slots] = self._host[sequence.id][1][:, :, :, :count]
 
     def _cache(self, sequence: Sequence) -> Tensor:
         assert sequence.rung is not None
@@ -114,8 +121,11 @@ def slots_of(blocks: Many[int], start: int, count: int) -> list[int]:
     ]
 
 
-def batch_of(works: Many[Work]) -> Batch:
-    """Tensors of a rung's works: single tokens attend as one group, each chunk as its own."""
+def batch_of(works: Many[Work], spare: int) -> Batch:
+    """Tensors of a rung's works: single tokens attend as one group, each chunk as its own.
+
+    `spare` is a slot that is never written.
+    """
     tokens: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -133,9 +143,9 @@ def batch_of(works: Many[Work]) -> Batch:
         if work.count == 1:
             single.append((first, work))
         else:
-            groups.append(group_of([(first, work)]))
+            groups.append(group_of([(first, work)], spare))
     if single:
-        groups.append(group_of(single))
+        groups.append(group_of(single, spare))
     return Batch(
         torch.tensor(tokens),
         torch.tensor(positions),
@@ -145,16 +155,19 @@ def batch_of(works: Many[Work]) -> Batch:
     )
 
 
-def group_of(works: Many[tuple[int, Work]]) -> Group:
-    """Works of equal count, with their cache slots padded to the longest's segments."""
+def group_of(works: Many[tuple[int, Work]], spare: int) -> Group:
+    """Works of equal count, with their cache slots padded to the longest's segments.
+
+    What lies behind a sequence's end is masked, but 0 times NaN is NaN: it is read from a slot that stays zero,
+    so that nobody sees what another sequence left behind.
+    """
     longest = max(work.start + work.count for _, work in works)
     length = -(-longest // SEGMENT) * SEGMENT
     rows, slots, positions = [], [], []
     for first, work in works:
-        table = work.sequence.blocks
-        whole = [block * BLOCK_TOKENS + offset for block in table for offset in range(BLOCK_TOKENS)][:length]
+        whole = slots_of(work.sequence.blocks, 0, work.start + work.count)
         rows.append(list(range(first, first + work.count)))
-        slots.append(whole + [0] * (length - len(whole)))
+        slots.append(whole + [spare] * (length - len(whole)))
         positions.append(list(range(work.start, work.start + work.count)))
     return Group(torch.tensor(rows), torch.tensor(slots), torch.tensor(positions))
 

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from target.request import GenerationRequest
 
+GREEDY_BELOW = 1e-5  # a temperature that small would overflow
+
 
 def sample(logits: Tensor, request: GenerationRequest, index: int) -> int:
     """Greedy at temperature 0; else drawn from the request's seed and the token's index, so it can be repeated."""
-    if request.temperature == 0.0:
+    if request.temperature < GREEDY_BELOW:
         return int(logits.argmax())
-    shares, tokens = (logits / request.temperature).softmax(-1).sort(descending=True)
+    shares, tokens = ((logits - logits.max()) / request.temperature).softmax(-1).sort(descending=True)
     ahead = shares.cumsum(-1) - shares
     shares[ahead >= request.top_p] = 0.0  # the most likely token always stays: nothing lies ahead of it
     seed = request.seed if request.seed is not None else hash_of(request.id)

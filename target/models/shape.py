@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,12 @@ def read_shape(folder: Path) -> LlamaShape:
         raise ValueError(f"{file}: {error.strerror}; a Hugging Face folder has config.json") from error
     except ValueError as error:
         raise ValueError(f"{file}: not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{file}: not a JSON object")
     architectures = config.get("architectures") or []
     if "LlamaForCausalLM" not in architectures:
         raise ValueError(f"{file}: architectures is {architectures}; only LlamaForCausalLM is known")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope: dict[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
         raise ValueError(f"{file}: rope type {kind!r}; only default is known")
@@ -67,8 +70,8 @@ def read_shape(folder: Path) -> LlamaShape:
     if config.get("hidden_act", "silu") != "silu":
         raise ValueError(f"{file}: hidden_act {config['hidden_act']!r}; only silu is known")
     ends = config.get("eos_token_id")
-    heads = config["num_attention_heads"]
     try:
+        heads = config["num_attention_heads"]
         return LlamaShape(
             hidden=config["hidden_size"],
             layers=config["num_hidden_layers"],

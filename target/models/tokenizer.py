@@ -35,7 +35,11 @@ class TextCodec:
     """The tokenizer of one checkpoint folder, with its chat template."""
 
     def __init__(self, folder: Path) -> None:
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        file = folder / "tokenizer.json"
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises a bare Exception
+            raise ValueError(f"{file}: {error}") from error
         settings_file = folder / "tokenizer_config.json"
         settings = json.loads(settings_file.read_text()) if settings_file.exists() else {}
         template = settings.get("chat_template") or DEFAULT_CHAT

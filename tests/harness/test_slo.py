@@ -255,3 +255,10 @@ def test_the_weak_links_share_without_data_says_why(
     history = a_history(samples=samples, faults=edges("nvlink"))
     finding = found(history, an_slo("weak_link_share", max=0.2), timeline=timeline)
     assert (finding.outcome, finding.reason) == ("VACUOUS", f"no data for weak_link_share: {reason}")
+
+
+def test_the_most_sequences_running_at_once_are_compared_as_they_were_seen() -> None:
+    seen = [sample(11.0 + i, running=running) for i, running in enumerate((3, 9, 4))]
+    finding = found(a_history(samples=seen), an_slo("running_most", max=8))
+    assert finding.outcome == "BROKEN"
+    assert finding.numbers["value"] == 9
