@@ -37,7 +37,7 @@ class Effect:
 class Fault(BaseModel):
     """One thing that goes wrong with a GPU node, and how it is put right."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # Words for the report; each kind states its own.
     fidelity: ClassVar[dict[str, Fidelity]] = {}

@@ -9,13 +9,14 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from harness.errors import OwnFailure
 
 TAIL_CHARS = 2000
+CHECK_EVERY_S = 0.1
 
 
 class Child:
@@ -46,12 +47,19 @@ class Child:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
-    def greeting(self, within_s: float) -> dict[str, Any]:
-        """Its first line of standard output, as JSON. OwnFailure with its last words if there is none in time."""
+    def greeting(self, within_s: float, check: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """Its first line of standard output, as JSON. OwnFailure with its last words if there is none in time.
+
+        `check` is called while waiting, and may raise to give up.
+        """
         assert self.process.stdout is not None
         line, until = b"", time.monotonic() + within_s
         while b"\n" not in line:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
+            check()
+            left_s = max(0.0, until - time.monotonic())
+            ready, _, _ = select.select([self.process.stdout], [], [], min(left_s, CHECK_EVERY_S))
+            if not ready and left_s > CHECK_EVERY_S:
+                continue
             more = os.read(self.process.stdout.fileno(), 4096) if ready else b""
             if not more:
                 how = "ended" if ready else f"said nothing for {within_s:g} s"

@@ -98,6 +98,11 @@ class History:
         return list(dict.fromkeys(str(event["step"]) for event in self.of_kind("fault")))
 
     @property
+    def world(self) -> str | None:
+        """The world that it was recorded in."""
+        return next((event.get("world") for event in self.of_kind("drill")), None)
+
+    @property
     def complete(self) -> bool:
         """Whether the run got to its end."""
         return any(event.get("complete") for event in self.of_kind("end"))

@@ -71,6 +71,8 @@ def one_terminal_state() -> Check:
         numbers = {"planned": planned, "requests": len(requests), "wrong": len(wrong)}
         if wrong:
             return claim.broken(measured, _some(wrong), **numbers)
+        if history.world == "live" and planned is not None and not service and not lost:
+            return claim.held(f"{measured}; a live server's own record is not to be had", **numbers)
         if planned is None or not service:
             lacks = (
                 "how many requests were planned"
@@ -115,6 +117,13 @@ def fidelity(drill: Drill) -> Check:
     def look(history: History) -> Finding:
         again = list(history.of_kind("fidelity"))
         unequal = [str(event["id"]) for event in again if not event["equal"]]
+        if unequal and all(event.get("rung") is None for event in again):
+            return claim.inconclusive(
+                f"{len(unequal)} of {len(again)} differ",
+                "on a server whose kernels depend on the batch, this may be float noise",
+                compared=len(again),
+                unequal=len(unequal),
+            )
         if unequal:
             return claim.broken(
                 f"{len(unequal)} of {len(again)} differ",
@@ -122,8 +131,11 @@ def fidelity(drill: Drill) -> Check:
                 compared=len(again),
                 unequal=len(unequal),
             )
-        if not again:
-            return claim.inconclusive("", "no answer was asked again")
+        answered = sum(request["outcome"] in ANSWERED for request in history.of_kind("request"))
+        if len(again) < min(drill.fidelity_sample, answered) / 2 or not again:
+            return claim.inconclusive(
+                f"{len(again)} asked again", "most could not be had again from the model that answered"
+            )
         return claim.held(f"all {len(again)} equal", compared=len(again), unequal=0)
 
     return Check(claim, look)

@@ -17,6 +17,7 @@ from typing import Any
 from faults.base import Effect
 from faults.gpu.base import Gpu
 from harness.drill import Step
+from harness.errors import OwnFailure
 from harness.recorder import Recorder
 
 LOOK_EVERY_S = 0.01
@@ -46,7 +47,11 @@ class Lifecycle:
         """Inject, wait for the effect, hold, undo, wait for its end. A fault that fails is recorded, not raised."""
         self._stop = None
         self._edge(step, "injecting", fault=step.fault.model_dump(mode="json"))
-        self._recorder.check()  # no fault whose intent is not on disk
+        try:
+            self._recorder.check()
+        except OwnFailure:
+            self._edge(step, "gone", reason="it was not injected: its intent is not on disk")
+            raise
         try:
             with step.fault.inject(self._gpu):
                 try:

@@ -48,7 +48,7 @@ def run(
     complete = False
     try:
         with interruptible() as watch:
-            with world.stage(drill, folder, recorder) as stage:
+            with world.stage(drill, folder, recorder, watch.check) as stage:
                 Course(drill, stage, arrivals, folder, recorder, screen, watch).play()
             recorder.check()
             complete = True
@@ -96,6 +96,7 @@ class Course:
             drill.load.timeout_s,
             model=self._stage.model,
             on_event=lambda event: self._recorder.absorb(event, kind="request"),
+            check=self._watch.check,
         )
         self._screen.phase("starting the load")
         with load:

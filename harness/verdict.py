@@ -107,7 +107,7 @@ class Check:
             return self.claim.inconclusive("", f"the check itself failed: {type(error).__name__}: {error}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """The findings of one run of one drill, and what they amount to."""
 
@@ -158,9 +158,20 @@ class Verdict:
 
     def __str__(self) -> str:
         """The status, then what is not HELD, the broken ones first."""
-        unsettled = self.of_outcome("BROKEN") + self.of_outcome("INCONCLUSIVE", "VACUOUS")
-        head = f"{self.status} {self.drill}".strip() + f": {self.count()}"
-        return "\n".join([head, *(f"  {finding}" for finding in unsettled)])
+        return "\n".join([self._head(), *(f"  {finding}" for finding in self._unsettled())])
+
+    def __repr__(self) -> str:
+        """One short line, which is what pytest shows of `assert verdict.passed`."""
+        unsettled = self._unsettled()
+        why = f"; {unsettled[0].outcome} {unsettled[0].id}: {unsettled[0].reason}" if unsettled else ""
+        more = f" and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
+        return f"<{self._head()}{why}{more}>"
+
+    def _head(self) -> str:
+        return f"{self.status} {self.drill}".strip() + f": {self.count()}"
+
+    def _unsettled(self) -> list[Finding]:
+        return self.of_outcome("BROKEN") + self.of_outcome("INCONCLUSIVE", "VACUOUS")
 
 
 def _finite(value: Any) -> Any:

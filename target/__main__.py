@@ -37,6 +37,16 @@ from target.settings import Settings
 def main() -> int:
     options = parse(sys.argv[1:])
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        run(options)
+    except (ValueError, OSError, SimulatedCards.out_of_memory) as error:
+        sys.stderr.write(f"the service can't run: {error}\n")
+        return 1
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Put everything together, serve until told to stop, and give everything back."""
     settings = Settings.model_validate_json(options.settings)
     listening = listen(options.host, options.port)
     journal = Journal(options.journal)
@@ -58,7 +68,6 @@ def main() -> int:
                 device.free(handle)
             journal({"kind": "service", "event": "stopped", "t": time.monotonic(), "kv_blocks": held})
             journal.close()
-    return 0
 
 
 async def serve(

@@ -328,7 +328,7 @@ class Engine:
         if self._staging is not None:
             return None
         blocks_most = min(self.config.staged_blocks, self._host_room() // BLOCK_TOKENS)
-        for sequence in self.scheduler.running:
+        for sequence in reversed(self.scheduler.running):  # who would give way first has the most use for it
             # Direct DMA may have ended within a block: that block is copied again, whole.
             first = sequence.on_host // BLOCK_TOKENS
             blocks = tuple(sequence.blocks[first : sequence.computed // BLOCK_TOKENS][:blocks_most])

@@ -18,6 +18,7 @@ class Course:
 
     arrived_s: float
     last_s: float
+    asked: str | None = None  # the model that the client named
     model: str = ""
 
 
@@ -32,8 +33,9 @@ class Measures:
         # Breakers are told monotonic time; dashboards want the calendar's.
         self._unix_minus_monotonic = time.time() - time.monotonic()
 
-    def arrived(self, request_id: str, now: float) -> None:
-        self._courses[request_id] = Course(now, now)
+    def arrived(self, request_id: str, now: float, asked: str | None = None) -> None:
+        """A request for the model `asked`, or for whichever there is."""
+        self._courses[request_id] = Course(now, now, asked)
 
     def observe(self, request_id: str, output: Output, now: float) -> None:
         """Take in one output; unknown ids count for totals only."""
@@ -89,4 +91,5 @@ class Measures:
         self._exposition.count_finished(end.reason, end.model)
         self._exposition.count_tokens(end.model, prompt=end.prompt_tokens, generated=end.output_tokens)
         self._exposition.observe_e2e(now - course.arrived_s, end.model)
-        self._downgraded += end.rung != RUNGS[0] and end.reason in ("stop", "length")
+        moved = end.rung != RUNGS[0] and end.model != course.asked
+        self._downgraded += moved and end.reason in ("stop", "length")

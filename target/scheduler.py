@@ -82,7 +82,9 @@ class Scheduler:
         was_swapped = sequence.state is State.SWAPPED
         restored = sequence.on_host if was_swapped else 0
         count = min(len(sequence.tokens) - restored, budget, self._config.chunk_tokens)
-        if not self._reserve(sequence, restored + count, may_preempt=False):
+        # One that gave way returns when all its tokens fit, or it would give way again and again.
+        upto = len(sequence.tokens) if sequence.preemptions else restored + count
+        if not self._reserve(sequence, upto, may_preempt=False):
             return 0
         self.waiting.remove(sequence)
         self.running.append(sequence)

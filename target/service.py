@@ -34,7 +34,7 @@ class LocalService:
         return self._codec.chat_prompt(messages)
 
     def submit(self, request: GenerationRequest) -> AsyncGenerator[Output, None]:
-        self._measures.arrived(request.id, time.monotonic())
+        self._measures.arrived(request.id, time.monotonic(), request.model)
         return self._driver.submit(request)
 
     def cancel(self, engine_id: str) -> None:

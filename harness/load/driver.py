@@ -45,6 +45,7 @@ class LoadDriver:
         timeout_s: float,
         model: str | None = None,
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        check: Callable[[], None] = lambda: None,
         id_prefix: str = "r",
     ) -> None:
         if not plan:
@@ -56,6 +57,7 @@ class LoadDriver:
         self._timeout_s = timeout_s
         self._model = model
         self._on_event = on_event
+        self._check = check
         self._id_prefix = id_prefix
         self._tally = Tally(planned=len(plan))
         self._ready = threading.Event()
@@ -153,6 +155,7 @@ class LoadDriver:
     def _await_ready(self, child: Child) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
         while not self._ready.wait(timeout=0.05):
+            self._check()
             if child.process.poll() is not None:
                 raise OwnFailure(f"load generator: did not get ready, but {child.how_it_ended()}")
             if time.monotonic() > deadline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx2
@@ -35,9 +35,12 @@ class LiveWorld:
         served_models(drill.target.url)
 
     @contextmanager
-    def stage(self, drill: Drill, run: Run, recorder: Recorder) -> Iterator[Stage]:
+    def stage(self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]) -> Iterator[Stage]:
         assert drill.target.url is not None
+        before = set(run.folder.iterdir())
         yield Stage(drill.target.url, None, model=drill.target.model or served_models(drill.target.url)[0])
+        left = sorted(path.name for path in set(run.folder.iterdir()) - before)
+        recorder.note("leftover", processes=[], files=left)
 
 
 def served_models(url: str) -> list[str]:

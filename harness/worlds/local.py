@@ -7,7 +7,7 @@ import json
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,23 @@ class LocalWorld:
     def refuse(self, drill: Drill) -> None:
         if drill.target.url is not None:
             raise UsageError("world local starts the bundled service itself; a target.url needs --world live")
-        if drill.target.model is not None and not Path(drill.target.model).is_dir():
-            raise UsageError(f"target.model: no folder {drill.target.model!r}; give a Hugging Face folder")
+        for field in ("model", "light_model"):
+            folder = getattr(drill.target, field)
+            if folder is not None and not (Path(folder) / "config.json").is_file():
+                raise UsageError(f"target.{field}: {folder!r} has no config.json; give a Hugging Face folder")
         if drill.target.port is not None:
             refuse_port_in_use(drill.target.port, "target.port")
 
     @contextmanager
-    def stage(self, drill: Drill, run: Run, recorder: Recorder) -> Iterator[Stage]:
+    def stage(self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]) -> Iterator[Stage]:
         node_file, journal_file = run.folder / "node.bin", run.folder / "journal.jsonl"
         node = SimNode.create(node_file, drill.node.profile, drill.node.cards)
         service: Child | None = None
         port = 0
         try:
             with ExitStack() as stack:
-                stack.enter_context(
-                    JournalTail(journal_file, recorder)
-                )  # outlives the service: it says goodbye
+                # The tail outlives the service, which says goodbye in its journal.
+                stack.enter_context(JournalTail(journal_file, recorder))
                 stderr = stack.enter_context(tempfile.TemporaryFile(dir=run.folder))
                 words = service_words(drill.target, drill.seed, node_file, journal_file)
                 service = Child(
@@ -62,8 +63,8 @@ class LocalWorld:
                     stderr=stderr,
                     environment={"PYTHONPATH": python_path(faults.__file__)},
                 )
-                stack.callback(service.end, STOP_WITHIN_S)
-                greeting = service.greeting(READY_WITHIN_S)
+                stack.callback(end_of, service, recorder)
+                greeting = service.greeting(READY_WITHIN_S, check)
                 port = int(greeting["port"])
                 stack.enter_context(Sampler("node", node_telemetry(node), NODE_INTERVAL_S, recorder))
                 stack.enter_context(
@@ -77,11 +78,20 @@ class LocalWorld:
                 node.destroy()
 
 
+def end_of(service: Child, recorder: Recorder) -> None:
+    """End the service; that it had ended by itself is part of what happened."""
+    if service.has_ended:
+        code = service.process.returncode
+        recorder.note("service", event="died", exit_code=code, last_words=service.last_words())
+    service.end(STOP_WITHIN_S)
+
+
 def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[str]:
     """The command line of the bundled service for a drill's target."""
     settings = {
         "seed": seed,
         "model": target.model,
+        "light_model": target.light_model,
         "preemption": target.preemption,
         "max_running": target.max_running,
         "max_queue": target.max_queue,

@@ -31,5 +31,10 @@ class World(Protocol):
     def refuse(self, drill: Drill) -> None:
         """UsageError, before anything is touched, if the drill can't run here."""
 
-    def stage(self, drill: Drill, run: Run, recorder: Recorder) -> AbstractContextManager[Stage]:
-        """Set up; leaving the block takes everything down and records what was left."""
+    def stage(
+        self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]
+    ) -> AbstractContextManager[Stage]:
+        """Set up; leaving the block takes everything down and records what was left.
+
+        `check` is called while something is waited for, and raises when the drill is to stop.
+        """

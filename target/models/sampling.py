@@ -18,7 +18,9 @@ def sample(logits: Tensor, request: GenerationRequest, index: int) -> int:
     ahead = shares.cumsum(-1) - shares
     shares[ahead >= request.top_p] = 0.0  # the most likely token always stays: nothing lies ahead of it
     seed = request.seed if request.seed is not None else hash_of(request.id)
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + index) % 2**63)
+    mixed = (seed * 1_000_003 + index) % 2**64
+    # Folded, because torch's generator on the CPU looks at the lower 32 bits of its seed only.
+    generator = torch.Generator().manual_seed((mixed ^ mixed >> 32) % 2**32)
     return int(tokens[torch.multinomial(shares, 1, generator=generator)])
 
 

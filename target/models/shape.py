@@ -51,13 +51,14 @@ def read_shape(folder: Path) -> LlamaShape:
     """From a Hugging Face folder; ValueError where it is not a Llama that we compute faithfully."""
     file = folder / "config.json"
     try:
-        config = json.loads(file.read_text())
+        said: Any = json.loads(file.read_text())
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}; a Hugging Face folder has config.json") from error
     except ValueError as error:
         raise ValueError(f"{file}: not JSON: {error}") from error
-    if not isinstance(config, dict):
+    if not isinstance(said, dict):
         raise ValueError(f"{file}: not a JSON object")
+    config: dict[str, Any] = said
     architectures = config.get("architectures") or []
     if "LlamaForCausalLM" not in architectures:
         raise ValueError(f"{file}: architectures is {architectures}; only LlamaForCausalLM is known")

@@ -16,6 +16,7 @@ from harness.drill_file import decode, dump_drill, load_drill, override, steer_b
 from harness.errors import BadDrill, UsageError
 from harness.history import History
 from harness.judge import judge
+from harness.metrics import METRICS
 from reports.summary import summarise
 from tests.builders import a_response, a_step, an_slo
 
@@ -82,9 +83,6 @@ def put(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-METRICS = (
-    "direct_dma_ratio, downgraded_ratio, e2e_ms, error_ratio, shed_ratio, tpot_ms, ttft_ms, weak_link_share"
-)
 BAD = {
     "unknown fault kind": (
         put("timeline.0.fault.kind", "cosmic_rays"),
@@ -99,7 +97,10 @@ BAD = {
         put("timeline.2.fault.percent", 130),
         "timeline[2].fault.percent: 130: Input should be less than or equal to 99",
     ),
-    "unknown metric": (put("slos.1.metric", "happiness"), f"unknown metric 'happiness'; known: {METRICS}"),
+    "unknown metric": (
+        put("slos.1.metric", "happiness"),
+        f"slos[1]: unknown metric 'happiness'; known: {', '.join(sorted(METRICS))}",
+    ),
     "unknown field": (put("load.kepe", 0.2), "load.kepe: 0.2: Extra inputs are not permitted"),
     "unknown field of a fault": (
         put("timeline.0.fault.cards", 2),
@@ -112,7 +113,7 @@ BAD = {
     "infinite": (put("load.span_s", float("inf")), "load.span_s: inf: Input should be a finite number"),
     "infinite dose": (
         put("timeline.0.fault.free_mb", float("inf")),
-        "timeline[0]: fault.free_mb: inf is not a finite number",
+        "timeline[0].fault.free_mb: inf: Input should be a finite number",
     ),
     "missing field": (lambda plain: plain.pop("why"), "why: Field required"),
     "no steady state": (put("steady_state", []), "steady_state: Tuple should have at least 1 item"),

@@ -57,7 +57,7 @@ def test_each_whole_line_is_taken_once_its_time_made_ours(path: Path, recorder: 
 def test_half_a_line_waits_for_its_other_half(path: Path, recorder: Recorder) -> None:
     whole = line(1, text="čeština").encode()
     with JournalTail(path, recorder) as tail:
-        for n in range(0, len(whole) - 1):
+        for n in range(len(whole) - 1):
             append(path, whole[n : n + 1])
             tail._take()
         assert told(recorder) == []

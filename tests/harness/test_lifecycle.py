@@ -60,7 +60,7 @@ class Scripted(Fault):
     shows_after_s: float = 0.5
     fades_after_s: float = 0.25
     fail_at: Literal["inject", "effect", "undo", "after"] | None = None
-    measured: float = 0.9
+    measures: bool = True
 
     @contextmanager
     def inject(self, gpu: Any) -> Iterator[None]:
@@ -80,14 +80,21 @@ class Scripted(Fault):
             raise RuntimeError("telemetry is gone")
         past = gpu.now - gpu.since
         visible = past >= self.shows_after_s if gpu.disturbed else past < self.fades_after_s
+        dose = 0.9 if self.measures else math.nan
         since_s = gpu.since + self.shows_after_s if visible else None
-        return Effect(visible, 0.8, self.measured if visible else 0.1, "share", since_s, "as told")
+        return Effect(visible, 0.8, dose if visible else 0.1, "share", since_s, "as told")
 
 
 def a_step(fault: Fault | None = None, **settings: Any) -> Step:
     """A step with a fault that is no kind of a drill's."""
-    given = {"id": "one", "at_s": 0.0, "hold_s": HOLD_S, "effect_within_s": WITHIN_S} | settings
-    return Step.model_construct(fault=fault or Scripted(), **given)
+    given: dict[str, Any] = {
+        "id": "one",
+        "at_s": 0.0,
+        "hold_s": HOLD_S,
+        "effect_within_s": WITHIN_S,
+    } | settings
+    given["fault"] = fault or Scripted()
+    return Step.model_construct(None, **given)
 
 
 @pytest.fixture
@@ -178,7 +185,7 @@ def test_an_end_that_nobody_can_see_is_broken_not_gone(play: Any) -> None:
 
 
 def test_a_dose_that_is_no_number_is_told_as_none(play: Any) -> None:
-    edges = play(Scripted(measured=math.nan))
+    edges = play(Scripted(measures=False))
     assert names(edges) == ["injecting", "active", "rolling_back", "gone"]
     assert edges[1]["measured"] is None
 
@@ -219,7 +226,8 @@ def test_a_fault_whose_intent_is_not_on_disk_is_not_injected(
     monkeypatch.setattr(recorder, "_file", FullDisk())
     with pytest.raises(OwnFailure, match="No space left on device"):
         play()
-    assert names(edges_of(recorder)) == ["injecting"]
+    assert names(edges_of(recorder)) == ["injecting", "gone"]
+    assert edges_of(recorder)[1]["reason"] == "it was not injected: its intent is not on disk"
     assert card.since == -math.inf, "it was injected"
 
 
@@ -259,7 +267,7 @@ def test_whatever_fails_and_whenever_it_is_interrupted_no_fault_is_left_on(
     seed: int, play: Any, card: Card, recorder: Recorder
 ) -> None:
     stream = random.Random(seed)
-    for _ in range(5):
+    for n in range(5):
         card.interrupt_at = card.now + stream.choice([math.inf, stream.uniform(0, 15)])
         scripted = Scripted(
             shows_after_s=stream.choice([0, 0.5, 99]),
@@ -269,7 +277,7 @@ def test_whatever_fails_and_whenever_it_is_interrupted_no_fault_is_left_on(
         noop = Noop(fail_at=stream.choice([None, "inject", "effect", "undo"]))
         before = len(edges_of(recorder))
         try:
-            play(stream.choice([scripted, noop]))
+            play(stream.choice([scripted, noop]), id=f"step-{n}")
         except Interrupted:
             assert card.now >= card.interrupt_at
         told = names(edges_of(recorder))[before:]

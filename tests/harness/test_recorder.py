@@ -191,6 +191,7 @@ def test_after_half_a_line_nothing_more_is_written_so_that_what_was_can_still_be
     recorder.note("sample", n=2)
     with pytest.raises(OwnFailure, match="only half a line was taken"):
         recorder.check()
+    assert disk.data.count(b"\n") == 1, "something was written after the half line"
     path.write_bytes(disk.data)
     assert [event["n"] for event in History.read(path).events] == [0]
     assert [event["n"] for event in recorder.history().events] == [0, 1, 2]

@@ -1,0 +1,310 @@
+"""The threads around the engine: outputs reach who asked, and nothing that breaks takes the service along."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from target import driver as driver_module
+from target.breaker import BreakerState
+from target.config import EngineConfig
+from target.driver import Driver
+from target.engine import Engine
+from target.plan import LinkWatch, Outcome, Plan
+from target.request import Accepted, Finished, GenerationRequest, Output, Rejected, Token
+from tests.target.engine_builders import (
+    FULL_CARD,
+    FakeCards,
+    HashRunner,
+    a_request,
+    decode,
+    oracle,
+    rung_specs,
+)
+
+
+@dataclass
+class GatedRunner:
+    """The hash model, which can be held within a step, or made to raise."""
+
+    inner: HashRunner
+    gate: threading.Event = field(default_factory=threading.Event)
+    inside: threading.Event = field(default_factory=threading.Event)
+    dies_on: Callable[[Plan], bool] = lambda _: False
+
+    def execute(self, plan: Plan, watch: LinkWatch) -> Outcome:
+        self.inside.set()
+        assert self.gate.wait(20)
+        if self.dies_on(plan):
+            raise ValueError("poison")
+        return self.inner.execute(plan, watch)
+
+    def forget(self, sequence_id: str) -> None:
+        self.inner.forget(sequence_id)
+
+
+class Rig:
+    """A driver that runs."""
+
+    def __init__(
+        self, config: EngineConfig | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.device = FakeCards()
+        self.runner = GatedRunner(HashRunner(self.device))
+        self.runner.gate.set()
+        self.engine = Engine(config or EngineConfig(), self.device, rung_specs(), decode, frozenset())
+        self.observed: list[tuple[str, Output]] = []
+        self.driver = Driver(
+            self.engine,
+            self.runner,
+            self.device,
+            lambda name, out, _: self.observed.append((name, out)),
+            clock,
+        )
+
+    def hold(self) -> None:
+        """The next step stays under way until `release`."""
+        self.runner.gate.clear()
+        self.runner.inside.clear()
+
+    def release(self) -> None:
+        self.runner.gate.set()
+
+    async def inside(self) -> None:
+        """A step is under way."""
+        await until(self.runner.inside.is_set)
+
+    async def answer(self, request: GenerationRequest) -> list[Output]:
+        return [output async for output in self.driver.submit(request)]
+
+
+@contextmanager
+def running(rig: Rig) -> Iterator[Rig]:
+    rig.driver.start()
+    try:
+        yield rig
+    finally:
+        rig.release()
+        rig.driver.stop()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait, up to five seconds, for something to become true."""
+    end = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < end, "it did not come true within 5 s"
+        await asyncio.sleep(0.002)
+
+
+def play(rig: Rig, what: Callable[[Rig], Awaitable[object]]) -> None:
+    async def within() -> None:
+        await asyncio.wait_for(what(rig), 20)  # type: ignore[arg-type]
+
+    with running(rig):
+        asyncio.run(within())
+
+
+async def first(outputs: AsyncGenerator[Output, None]) -> Output:
+    return await anext(outputs)
+
+
+def test_each_who_asks_gets_the_own_outputs_in_order() -> None:
+    async def what(rig: Rig) -> None:
+        asked = [a_request(f"r{n}", (n, n + 1)) for n in range(6)]
+        answers = await asyncio.gather(*(rig.answer(request) for request in asked))
+        for request, outputs in zip(asked, answers, strict=True):
+            assert isinstance(outputs[0], Accepted)
+            tokens = [o.token_id for o in outputs if isinstance(o, Token)]
+            assert tokens == oracle(request.prompt_ids, 8)
+            assert outputs[-1] == Finished("length", 2, 8, "big", "full")
+            assert [o for name, o in rig.observed if name == request.id] == outputs
+
+    play(Rig(), what)
+
+
+def test_a_refusal_is_the_only_output() -> None:
+    async def what(rig: Rig) -> None:
+        (output,) = await rig.answer(a_request(model="huge"))
+        assert isinstance(output, Rejected)
+        assert output.status == 404
+        assert rig.observed == [("r", output)]
+
+    play(Rig(), what)
+
+
+def test_a_full_queue_is_answered_while_a_step_computes_no_later_than_after_it() -> None:
+    async def what(rig: Rig) -> None:
+        rig.hold()
+        running_one = asyncio.create_task(rig.answer(a_request("a")))
+        await rig.inside()
+        queued = [asyncio.create_task(rig.answer(a_request(f"q{n}"))) for n in range(3)]
+        await asyncio.sleep(0)
+        rig.release()
+        ends = [outputs[-1] for outputs in await asyncio.gather(running_one, *queued)]
+        assert [isinstance(end, Rejected) for end in ends].count(True) >= 1
+
+    play(Rig(EngineConfig(max_queue=1, max_running=1)), what)
+
+
+def test_a_step_that_raises_fails_its_own_requests_and_the_loop_lives_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def what(rig: Rig) -> None:
+        rig.runner.dies_on = lambda plan: any(work.sequence.id == "poison" for work in plan.works())
+        outputs = await rig.answer(a_request("poison"))
+        assert outputs == [Finished("failed", 3, 0, "big", "full", "ValueError: poison")]
+        assert (await rig.answer(a_request("next")))[-1] == Finished("length", 3, 8, "big", "full")
+
+    play(Rig(), what)
+    assert "a step failed" in caplog.text
+
+
+def test_metrics_that_fail_do_not_stop_what_they_watch(caplog: pytest.LogCaptureFixture) -> None:
+    async def what(rig: Rig) -> None:
+        def fails(*_: object) -> None:
+            raise RuntimeError("no metrics today")
+
+        rig.driver._observe = fails
+        assert isinstance((await rig.answer(a_request()))[-1], Finished)
+
+    play(Rig(), what)
+    assert "could not be measured" in caplog.text
+
+
+def test_closing_the_iterator_cancels_the_request_and_frees_its_blocks() -> None:
+    async def what(rig: Rig) -> None:
+        async with aclosing(rig.driver.submit(a_request(max_tokens=200))) as outputs:
+            await anext(outputs)
+            await anext(outputs)
+        await until(lambda: rig.driver.look(lambda: rig.engine.is_idle))
+        assert rig.observed[-1][1].reason == "cancelled"  # type: ignore[union-attr]
+        assert rig.engine.pools["full"].held == 0
+
+    play(Rig(), what)
+
+
+def test_a_client_that_leaves_while_it_waits_is_cancelled_too() -> None:
+    async def what(rig: Rig) -> None:
+        rig.hold()
+        blocker = asyncio.create_task(rig.answer(a_request("a")))
+        await rig.inside()
+        waiting = asyncio.create_task(rig.answer(a_request("b")))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        rig.release()
+        await blocker
+        await until(lambda: ("b", "cancelled") in [(n, getattr(o, "reason", "")) for n, o in rig.observed])
+        assert not [o for name, o in rig.observed if name == "b" and isinstance(o, Token)]
+
+    play(Rig(EngineConfig(max_running=1)), what)
+
+
+def test_short_memory_opens_the_breaker_while_a_step_computes() -> None:
+    async def what(rig: Rig) -> None:
+        rig.hold()
+        answer = asyncio.create_task(rig.answer(a_request()))
+        await rig.inside()
+        rig.device.room = FULL_CARD
+        memory = rig.engine.breakers["memory"]
+        await until(lambda: rig.driver.look(lambda: memory.state(time.monotonic())) is BreakerState.OPEN)
+        assert not answer.done()
+        rig.release()
+        assert (await answer)[-1] == Finished("length", 3, 8, "big", "full")
+
+    play(Rig(), what)
+
+
+def test_the_age_of_the_step_grows_while_it_hangs_and_falls_when_it_goes_on() -> None:
+    times = [100.0]
+
+    async def what(rig: Rig) -> None:
+        rig.hold()
+        answer = asyncio.create_task(rig.answer(a_request()))
+        await rig.inside()
+        times[0] += 7.5
+        assert rig.driver.step_age_s() == 7.5
+        rig.release()
+        await answer
+        await until(lambda: rig.driver.step_age_s() == 0)
+
+    play(Rig(clock=lambda: times[0]), what)
+
+
+def test_the_loop_goes_round_with_nothing_to_compute() -> None:
+    async def what(rig: Rig) -> None:
+        seen = rig.driver._beat_s
+        await until(lambda: rig.driver._beat_s > seen)
+
+    play(Rig(), what)
+
+
+def test_a_staged_copy_is_taken_in_though_no_request_is_left() -> None:
+    async def what(rig: Rig) -> None:
+        rig.device.copy_looks = 3
+        for _ in range(4):
+            rig.engine.breakers["pcie"].record(False, time.monotonic(), "forced")
+        await rig.answer(a_request(prompt=range(64), max_tokens=2))
+        await until(lambda: rig.engine.pools["full"].held == 0)
+        assert rig.device.staged
+
+    play(Rig(), what)
+
+
+def test_stopping_ends_every_request_and_gives_everything_back() -> None:
+    rig = Rig()
+
+    async def what() -> None:
+        rig.driver.start()
+        rig.hold()
+        started = asyncio.create_task(rig.answer(a_request("started", max_tokens=200)))
+        await rig.inside()
+        posted = asyncio.create_task(rig.answer(a_request("posted")))
+        await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(asyncio.to_thread(rig.driver.stop))
+        await asyncio.sleep(0.01)
+        rig.release()
+        assert await stopping == 0
+        for answer in (started, posted):
+            assert (await asyncio.wait_for(answer, 5))[-1].reason == "cancelled"  # type: ignore[union-attr]
+        (late,) = await asyncio.wait_for(rig.answer(a_request("late")), 5)
+        assert late == Rejected(503, "stopping", "the service is stopping", None)
+
+    asyncio.run(what())
+    assert not rig.device.live
+    assert not rig.runner.inner.host
+    assert not [t for t in threading.enumerate() if t.name in ("engine", "memory-watch")]
+
+
+def test_stopping_says_how_many_blocks_had_leaked() -> None:
+    rig = Rig()
+    rig.driver.start()
+    rig.driver.look(lambda: [rig.engine.pools["full"].allocate() for _ in range(2)])
+    assert rig.driver.stop() == 2
+
+
+def test_outputs_for_a_closed_event_loop_are_dropped() -> None:
+    rig = Rig()
+    with running(rig):
+        rig.hold()
+
+        async def asks_and_goes() -> None:
+            outputs = rig.driver.submit(a_request())
+            asking = asyncio.create_task(first(outputs))
+            await rig.inside()
+            asking.cancel()
+
+        asyncio.run(asks_and_goes())
+        rig.release()
+        asyncio.run(asyncio.wait_for(rig.answer(a_request("next")), 5))
+
+
+def test_the_intervals_are_short_enough_for_the_promises_made() -> None:
+    assert driver_module.MEMORY_INTERVAL_S <= 0.05
+    assert driver_module.STALLED_S <= 5.0
