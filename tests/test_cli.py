@@ -128,7 +128,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
         "world virtual is not built yet; there are: local, live",
     ),
     "live without a server": ([STEADY, "--world", "live"], "world live needs a server: --target http://HOST:PORT"),
-    "model": ([THREE, "--set", "target.model=nowhere"], "target.model: no folder 'nowhere'"),
+    "model": ([THREE, "--set", "target.model=nowhere"], "target.model: 'nowhere' has no config.json"),
     "trace": ([THREE, "--set", "load.trace=nope.csv"], "nope.csv: can't be read: No such file or directory"),
     "empty window": (
         [THREE, "--set", "load.offset_s=99999"],
