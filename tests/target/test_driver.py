@@ -36,10 +36,15 @@ class GatedRunner:
     inner: HashRunner
     gate: threading.Event = field(default_factory=threading.Event)
     inside: threading.Event = field(default_factory=threading.Event)
+    free_steps: int | None = None  # so many more before the gate falls shut
     dies_on: Callable[[Plan], bool] = lambda _: False
 
     def execute(self, plan: Plan, watch: LinkWatch) -> Outcome:
-        self.inside.set()
+        if self.free_steps == 0:
+            self.gate.clear()
+            self.inside.set()
+        if self.free_steps is not None:
+            self.free_steps -= 1
         assert self.gate.wait(20)
         if self.dies_on(plan):
             raise ValueError("poison")
@@ -68,12 +73,12 @@ class Rig:
             clock,
         )
 
-    def hold(self) -> None:
-        """The next step stays under way until `release`."""
-        self.runner.gate.clear()
-        self.runner.inside.clear()
+    def hold(self, after: int = 0) -> None:
+        """The next step but so many stays under way until `release`."""
+        self.runner.free_steps = after
 
     def release(self) -> None:
+        self.runner.free_steps = None
         self.runner.gate.set()
 
     async def inside(self) -> None:
@@ -123,6 +128,8 @@ def test_each_who_asks_gets_the_own_outputs_in_order() -> None:
             tokens = [o.token_id for o in outputs if isinstance(o, Token)]
             assert tokens == oracle(request.prompt_ids, 8)
             assert outputs[-1] == Finished("length", 2, 8, "big", "full")
+        rig.driver.look(lambda: None)  # what is delivered under the lock is observed under it
+        for request, outputs in zip(asked, answers, strict=True):
             assert [o for name, o in rig.observed if name == request.id] == outputs
 
     play(Rig(), what)
@@ -133,7 +140,7 @@ def test_a_refusal_is_the_only_output() -> None:
         (output,) = await rig.answer(a_request(model="huge"))
         assert isinstance(output, Rejected)
         assert output.status == 404
-        assert rig.observed == [("r", output)]
+        assert rig.driver.look(lambda: rig.observed) == [("r", output)]
 
     play(Rig(), what)
 
@@ -179,9 +186,12 @@ def test_metrics_that_fail_do_not_stop_what_they_watch(caplog: pytest.LogCapture
 
 def test_closing_the_iterator_cancels_the_request_and_frees_its_blocks() -> None:
     async def what(rig: Rig) -> None:
+        rig.hold(after=1)
         async with aclosing(rig.driver.submit(a_request(max_tokens=200))) as outputs:
             await anext(outputs)
             await anext(outputs)
+            await rig.inside()
+        rig.release()
         await until(lambda: rig.driver.look(lambda: rig.engine.is_idle))
         assert rig.observed[-1][1].reason == "cancelled"  # type: ignore[union-attr]
         assert rig.engine.pools["full"].held == 0
@@ -268,7 +278,7 @@ def test_stopping_ends_every_request_and_gives_everything_back() -> None:
         posted = asyncio.create_task(rig.answer(a_request("posted")))
         await asyncio.sleep(0.01)
         stopping = asyncio.create_task(asyncio.to_thread(rig.driver.stop))
-        await asyncio.sleep(0.01)
+        await until(rig.driver._stop.is_set)
         rig.release()
         assert await stopping == 0
         for answer in (started, posted):

@@ -164,9 +164,9 @@ def test_a_copy_under_way_belongs_to_the_rung_that_it_was_started_on() -> None:
     bench = Bench(
         EngineConfig(breakers=breaker_configs(0.1), chunk_tokens=32, step_tokens=40), rungs=rung_specs(1, 1)
     )
-    bench.device.copy_looks = 12
+    bench.device.copy_looks = 30
     bench.force("pcie")
-    bench.submit(a_request("moves", range(150), max_tokens=20, priority=1))
+    bench.submit(a_request("moves", range(150), max_tokens=60, priority=1))
     bench.step(3)
     staging = bench.runner.staging
     assert staging is not None
@@ -175,6 +175,10 @@ def test_a_copy_under_way_belongs_to_the_rung_that_it_was_started_on() -> None:
     while bench.sequence("moves").state != "waiting":
         bench.step()
     bench.force("memory")
+    while bench.runner.staging is not None and bench.runner.staging[0] is staging[0]:
+        bench.step()
+    assert bench.sequence("moves").computed >= staging[0].end
+    assert bench.sequence("moves").on_host == 0
     bench.run()
     assert bench.end("moves").rung == "light"  # type: ignore[union-attr]
     bench.check_answers()

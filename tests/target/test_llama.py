@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from target.config import EngineConfig, breaker_configs
-from target.engine import Engine, RungSpec
+from target.engine import RungSpec
 from target.kv import BLOCK_TOKENS, KvShape
 from target.models.attention import SEGMENT, Group, attend
 from target.models.checkpoint import random_weights
@@ -389,6 +389,27 @@ def test_a_copy_that_arrives_for_a_request_that_ended_is_not_kept() -> None:
     bench.submit(replace(requests()[2], max_tokens=2))
     bench.run()
     assert bench.device.staged
+    assert not bench.host
+
+
+def test_a_copy_that_had_arrived_in_a_step_that_died_is_taken_in_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = TorchBench(EngineConfig(breakers=breaker_configs(1.0)))
+    bench.force("pcie")
+    bench.submit(replace(requests()[2], id="dies"))
+    bench.step(3)
+    assert bench.engine.is_copying
+    with monkeypatch.context() as patch:
+
+        def dies(*_: object) -> Tensor:
+            raise RuntimeError("device lost")
+
+        patch.setattr(bench.models["full"], "forward", dies)
+        bench.step()
+    assert bench.reason("dies") == "failed"
+    bench.run()
+    assert bench.engine.pools["full"].held == 0
     assert not bench.host
 
 

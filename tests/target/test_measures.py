@@ -28,7 +28,7 @@ class Scraped:
             self.measures.observe(name, refusal, self.bench.now)
 
     def run(self) -> None:
-        seen = {name: 0 for name in self.bench.requests}
+        seen = dict.fromkeys(self.bench.requests, 0)
         while not self.bench.engine.is_idle:
             self.bench.step()
             for name, count in seen.items():
