@@ -102,7 +102,7 @@ class SloAt:
             "upper": weighed.upper,
         }
         if self.slo.phase == "recovery":
-            numbers["recovered_s"] = self._recovered_s(history, whole, limit)
+            numbers["recovered_s"] = self._recovered_s(history, whole, limit, held=weighed.outcome == "HELD")
         if weighed.outcome == "HELD":
             return self.claim.held(measured, confidence=CONFIDENCE, **numbers)
         if weighed.outcome == "BROKEN":
@@ -111,20 +111,21 @@ class SloAt:
         reason = too_few(weighed, allowed)
         return self.claim.inconclusive(measured, reason, more_needed=weighed.more, **numbers)
 
-    def _recovered_s(self, history: History, window: Window, limit: float) -> float | None:
+    def _recovered_s(self, history: History, window: Window, limit: float, *, held: bool) -> float | None:
         """From how many seconds after the fault's end on the SLO surely held; None if that was not shown.
 
         A fixed sequence of tests, from late to early, each on the requests that follow, stopping at the first
-        that does not hold: an upper bound of the time to recover, at the confidence of one test.
+        that does not hold: an upper bound of the time to recover, at the confidence of one test. It begins with
+        the claim itself if that `held`, else in the middle of the phase.
         """
         allowed = self._allowed(limit)
         if not 0 < allowed < 1:
             return None
         least = math.ceil(math.log(ALPHA) / math.log(1 - allowed) * self.design_effect)  # HELD needs so many
         judged = [(float(r["due"]), self._is_bad(r, limit)) for r in observed.requests_due(history, window)]
-        latest_s = self.slo.after_s or (window.end - window.start) / 2
-        shown: float | None = None
-        for back in range(int(latest_s / SETTLING_STEP_S) + 1):
+        latest_s = self.slo.after_s if held else max(self.slo.after_s, (window.end - window.start) / 2)
+        shown: float | None = latest_s if held else None
+        for back in range(1 if held else 0, int(latest_s / SETTLING_STEP_S) + 1):
             after_s = latest_s - back * SETTLING_STEP_S
             next_ones = [bad for due, bad in judged if due >= window.start + after_s and bad is not None]
             next_ones = next_ones[: 3 * least]

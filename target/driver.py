@@ -148,35 +148,45 @@ class Driver:
     def _step_loop(self) -> None:
         watch = Watch(self.engine, self._lock, self._clock)
         while not self._stop.is_set():
-            self._beat_s = self._clock()
-            with self._lock:
-                self._take_inbox()
-                plan = self.engine.schedule(self._clock())
-                self._deliver()
-            if plan.is_empty:
-                if self._wake.wait(IDLE_WAIT_S):
-                    self._wake.clear()
-                if not self.engine.is_copying:
-                    continue  # else an empty step takes in what has arrived meanwhile
-            self._run(plan, watch)
+            try:
+                self._go_round(watch)
+                self._beat_s = self._clock()
+            except Exception:
+                log.exception("the step loop stumbled")
+                self._stop.wait(IDLE_WAIT_S)  # no beat: if it goes on stumbling, /health says so
+
+    def _go_round(self, watch: Watch) -> None:
+        with self._lock:
+            self._take_inbox()
+            plan = self.engine.schedule(self._clock())
+            self._deliver()
+        if plan.is_empty:
+            if self._wake.wait(IDLE_WAIT_S):
+                self._wake.clear()
+            if not self.engine.is_copying:
+                return  # else an empty step takes in what has arrived meanwhile
+        self._run(plan, watch)
 
     def _run(self, plan: Plan, watch: Watch) -> None:
-        """One step. Whatever it raises fails its own sequences and no others."""
+        """One step. Whatever it raises fails its own sequences and no others, and is raised."""
         try:
             outcome = self._runner.execute(plan, watch)
         except Exception as error:
-            log.exception("a step failed")
             with self._lock:
                 self.engine.abandon(plan, f"{type(error).__name__}: {error}", self._clock())
                 self._deliver()
-            return
+            raise
         with self._lock:
             self.engine.commit(plan, outcome, self._clock())
             self._deliver()
 
     def _memory_loop(self) -> None:
         while not self._stop.wait(MEMORY_INTERVAL_S):
-            headroom = self._device.headroom()
+            try:
+                headroom = self._device.headroom()
+            except Exception:
+                log.exception("the cards' memory could not be read")
+                continue
             with self._lock:
                 self.engine.observe_memory(headroom, self._clock())
 

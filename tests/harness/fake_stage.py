@@ -79,9 +79,7 @@ class FakeWorld:
         pass
 
     @contextmanager
-    def stage(
-        self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]
-    ) -> Iterator[Stage]:
+    def stage(self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]) -> Iterator[Stage]:
         node = SimNode.create(run.folder / "node.bin", drill.node.profile, drill.node.cards)
         try:
             self.setting_up()

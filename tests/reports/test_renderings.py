@@ -56,7 +56,7 @@ def test_the_text_says_what_the_run_stands_for_and_how_to_repeat_it() -> None:
     assert "  does not certify: " in text
     assert text.splitlines()[-3:] == [
         "page    runs/x/report.html",
-        "repeat  brownout run scenarios/burst-survives-vram.yaml --world local --seed 7",
+        "repeat  brownout run scenarios/burst-survives-vram.yaml --world local --seed 0",
         "repeat  pytest scenarios/burst-survives-vram.yaml",
     ]
 
