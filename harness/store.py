@@ -122,7 +122,7 @@ def open_run(path: Path) -> Run:
         raise UsageError(f"no run at {path}{_runs_near(path)}")
     if not path.is_dir():
         raise UsageError(f"{path} is a file; give the run's folder, e.g. {path.parent}")
-    run = Run(path.resolve() if path.is_symlink() else path)
+    run = Run(path.parent / path.readlink() if path.is_symlink() else path)
     if not run.history_jsonl.is_file():
         raise UsageError(f"{path} is not a run: it holds no history.jsonl{_runs_near(path)}")
     return run
