@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from harness.errors import OwnFailure
 
-TAIL_CHARS = 2000
+TAIL_BYTES = 2000
 CHECK_EVERY_S = 0.1
 
 
@@ -76,10 +76,7 @@ class Child:
 
     def last_words(self) -> str:
         """The end of what it wrote to standard error."""
-        self._stderr.flush()
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - TAIL_CHARS))
-        return self._stderr.read().decode(errors="replace").strip()
+        return last_words_in(self._stderr)
 
     def end(self, within_s: float) -> None:
         """SIGTERM, then SIGKILL for it and whatever is left of its group; returns when it is gone."""
@@ -87,12 +84,18 @@ class Child:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(within_s)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+def last_words_in(stderr: IO[bytes]) -> str:
+    """The end of a file that a process writes; read without moving the place where it writes."""
+    size = os.fstat(stderr.fileno()).st_size
+    return os.pread(stderr.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace").strip()
 
 
 def python_path(package_file: str) -> str:

@@ -118,7 +118,7 @@ def judge(ctx: click.Context, path: Path, as_json: bool) -> None:
     history = stored.history()
     drill = stored.drill(history)
     verdict = judge_history(drill, history)
-    show(summarise(drill, history, verdict), verdict, stored.report_html, as_json)
+    show(summarise(drill, history, verdict, kept=stored.drill_yaml), verdict, stored.report_html, as_json)
     ctx.exit(verdict.exit_code)
 
 
@@ -214,7 +214,7 @@ def report_on(performance: Performance, as_json: bool) -> int:
     from reports.files import write_reports
 
     asked, verdict = performance.asked, performance.verdict
-    summary = write_reports(performance.run, asked.drill, performance.history, verdict, drill_file=asked.file)
+    summary = write_reports(performance.run, asked.drill, performance.history, verdict)
     show(summary, verdict, performance.run.report_html, as_json)
     interrupted = next(performance.history.of_kind("interrupted"), None)
     return verdict.exit_code if interrupted is None else INTERRUPTED

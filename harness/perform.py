@@ -109,8 +109,16 @@ def perform(asked: Asked, *, screen: Screen | None = None, root: Path = RUNS) ->
         asked.arrivals,
         folder,
         screen,
-        {"sets": asked.sets, "environment": dict(asked.environment), "overrides": asked.steered},
+        {
+            "file": str(asked.file) if asked.file else None,
+            "sets": asked.sets,
+            "environment": dict(asked.environment),
+            "overrides": asked.steered,
+        },
     )
     verdict = judge(asked.drill, history)
-    folder.keep_verdict(verdict)
+    try:
+        folder.keep_verdict(verdict)
+    except OSError as error:  # a full disk: what was worked out is shown all the same
+        screen.say(f"  the verdict can't be kept: {error}")
     return Performance(asked, folder, history, verdict)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harness.perform import Performance
     from harness.verdict import Verdict
 
+INTERRUPTED = 130
 # A drill file begins its lines with these, so that somebody's other YAML files are left alone.
 MARKS = ("\nwhy:", "\nload:")
 
@@ -87,7 +88,9 @@ class NotPassed(Exception):
         from reports.text import text_report
 
         asked = performance.asked
-        summary = summarise(asked.drill, performance.history, performance.verdict, drill_file=asked.file)
+        summary = summarise(
+            asked.drill, performance.history, performance.verdict, kept=performance.run.drill_yaml
+        )
         super().__init__(text_report(summary, page=performance.run.report_html))
 
 
@@ -106,7 +109,7 @@ def perform_for(config: pytest.Config, source: Path | str | Drill) -> Performanc
     sets = (*config.getoption("--drill-set"), *([f"target.url={target}"] if target else []))
     asked = ask(source, world=config.getoption("--drill-world"), sets=sets)
     performance = perform(asked, root=Path(config.getoption("--drill-out")))
-    write_reports(
-        performance.run, asked.drill, performance.history, performance.verdict, drill_file=asked.file
-    )
+    write_reports(performance.run, asked.drill, performance.history, performance.verdict)
+    if any(performance.history.of_kind("interrupted")):
+        pytest.exit(f"interrupted; what was seen is in {performance.run.folder}", returncode=INTERRUPTED)
     return performance

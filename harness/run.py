@@ -27,7 +27,7 @@ from harness.store import Run
 from harness.worlds.stage import Stage, World
 
 LOOK_EVERY_S = 0.05
-LOAD_LEAD_S = 0.5
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
@@ -53,19 +53,18 @@ def run(
             recorder.check()
             complete = True
     except Interrupted as interrupted:
-        screen.finish()
         recorder.note("interrupted", signal=str(interrupted))
     except (BrownoutError, OSError) as failure:  # OSError: no space, no process, no file to be had
+        recorder.note("failure", reason=str(failure))
         screen.finish()
         screen.say(f"  {failure}")
-        recorder.note("failure", reason=str(failure))
     except Exception as mistake:
         recorder.note("failure", reason=f"{type(mistake).__name__}: {mistake}")
         raise
     finally:
-        screen.finish()
         recorder.note("end", complete=complete)
         recorder.close()
+        screen.finish()
     return recorder.history()
 
 
@@ -179,9 +178,9 @@ class Watch:
 
 @contextmanager
 def interruptible() -> Iterator[Watch]:
-    """SIGINT and SIGTERM are remembered instead of raised, while the block lasts."""
+    """The signals that end a program are remembered instead of raised, while the block lasts."""
     watch = Watch()
-    before = {number: signal.signal(number, watch.hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, watch.hear) for number in ENDING_SIGNALS}
     try:
         yield watch
         watch.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -23,8 +24,7 @@ class Screen:
 
     def say(self, line: str) -> None:
         """A line of its own."""
-        self._clear()
-        print(line, file=self._out, flush=True)
+        self._write(f"{self._blank()}{line}\n")
 
     def phase(self, name: str) -> None:
         """Begin a phase; the one before it is finished with its last status."""
@@ -37,19 +37,23 @@ class Screen:
         self._status = text
         if self._alive and self._phase and self._clock() - self._drawn_s >= REFRESH_S:
             self._drawn_s = self._clock()
-            self._out.write(f"\r\x1b[2K{self._line()}")
-            self._out.flush()
+            self._write(f"{self._blank()}{self._line()}")
 
     def finish(self) -> None:
         """End the phase under way."""
         if self._phase:
-            self._clear()
-            print(self._line(), file=self._out, flush=True)
+            self._write(f"{self._blank()}{self._line()}\n")
             self._phase = ""
 
     def _line(self) -> str:
         return f"  {self._phase:<34} {self._clock() - self._began_s:5.1f} s  {self._status}"
 
-    def _clear(self) -> None:
-        if self._alive:
-            self._out.write("\r\x1b[2K")
+    def _blank(self) -> str:
+        """Clears the line that is being redrawn."""
+        return "\r\x1b[2K" if self._alive else ""
+
+    def _write(self, text: str) -> None:
+        # Nobody may be reading any more (`| head`); the drill goes on, and its history has everything.
+        with contextlib.suppress(OSError, ValueError):
+            self._out.write(text)
+            self._out.flush()

@@ -62,6 +62,7 @@ class Run:
         With its defaults, so that it still means the same when they have changed.
         """
         whole = drill.model_dump(mode="json")
+        whole["load"]["trace"] = os.path.relpath(drill.load.trace, self.folder)  # as a drill file names it
         self.drill_yaml.write_text(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
 
     def keep_verdict(self, verdict: Verdict) -> None:

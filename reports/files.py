@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from harness.drill import Drill
 from harness.history import History
@@ -15,11 +14,9 @@ from reports.junit import junit_xml
 from reports.summary import Summary, summarise
 
 
-def write_reports(
-    run: Run, drill: Drill, history: History, verdict: Verdict, *, drill_file: Path | None = None
-) -> Summary:
+def write_reports(run: Run, drill: Drill, history: History, verdict: Verdict) -> Summary:
     """Write all three into the run's folder; what they say is returned for the terminal."""
-    summary = summarise(drill, history, verdict, drill_file=drill_file)
+    summary = summarise(drill, history, verdict, kept=run.drill_yaml)
     run.report_html.write_text(html_page(summary, drill, history))
     run.report_xml.write_text(junit_xml(summary))
     run.report_json.write_text(json.dumps(json_object(summary, verdict), indent=2, allow_nan=False) + "\n")

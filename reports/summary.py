@@ -40,11 +40,10 @@ class Summary:
     repeat: tuple[str, ...]
 
 
-def summarise(drill: Drill, history: History, verdict: Verdict, *, drill_file: Path | None = None) -> Summary:
-    """Work out what to say of a run. `drill_file` is named in the commands that repeat it."""
+def summarise(drill: Drill, history: History, verdict: Verdict, *, kept: Path | None = None) -> Summary:
+    """Work out what to say of a run. `kept` is its own drill.yaml, which repeats it if it came from no file."""
     told = next(history.of_kind("drill"), {})
     world = str(told.get("world") or drill.worlds[0])
-    file = drill_file or Path("scenarios") / f"{drill.name}.yaml"
     return Summary(
         drill=drill.name,
         why=drill.why,
@@ -55,7 +54,7 @@ def summarise(drill: Drill, history: History, verdict: Verdict, *, drill_file: P
         recoveries=tuple(recovery_of(step, history, verdict) for step in drill.timeline),
         scopes=tuple(_scope(step, world) for step in drill.timeline),
         facts=_facts(told, drill),
-        repeat=_repeat(file, told, drill, world),
+        repeat=_repeat(told, drill, world, kept),
     )
 
 
@@ -86,12 +85,17 @@ def _commit(git: Any) -> str:
     return f"{str(git.get('head'))[:12]}{changes}"
 
 
-def _repeat(file: Path, told: dict[str, Any], drill: Drill, world: str) -> tuple[str, str]:
+def _repeat(told: dict[str, Any], drill: Drill, world: str, kept: Path | None) -> tuple[str, ...]:
     """The commands that run it again as it was run: by name, and as a pytest item."""
+    file = told.get("file")
+    if file is None:
+        return (
+            (f"brownout run {kept} --world {world}", f"pytest {kept} --drill-world {world}") if kept else ()
+        )
     variables = [f"{name}={shlex.quote(value)}" for name, value in (told.get("environment") or {}).items()]
-    sets = [text for text in told.get("sets") or () if not text.startswith("seed=")]
-    run = [*variables, "brownout", "run", str(file), "--world", world, "--seed", str(drill.seed)]
-    run += [word for text in sets for word in ("--set", shlex.quote(text))]
-    test = [*variables, "pytest", str(file)]
-    test += [word for text in told.get("sets") or () for word in ("--drill-set", shlex.quote(text))]
+    sets = told.get("sets") or ()
+    run = [*variables, "brownout", "run", file, "--world", world, "--seed", str(drill.seed)]
+    run += [word for text in sets if not text.startswith("seed=") for word in ("--set", shlex.quote(text))]
+    test = [*variables, "pytest", file]
+    test += [word for text in sets for word in ("--drill-set", shlex.quote(text))]
     return " ".join(run), " ".join(test)

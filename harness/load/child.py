@@ -14,11 +14,11 @@ from socket import socketpair
 from typing import IO, Any
 
 import harness
+from harness.children import last_words_in, python_path
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 # One user, no web page, no files, no tables on the way; the locustfile decides when it is over.
 OPTIONS = ["--headless", "--users=1", "--spawn-rate=1", "--only-summary", "--loglevel=WARNING"]
-STDERR_TAIL = 2000  # bytes
 
 
 class Child:
@@ -30,28 +30,29 @@ class Child:
             self.socket, theirs = socketpair()
             undo.callback(self.socket.close)
             undo.enter_context(theirs)  # the child's end is not ours to keep
-            self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the child
+            self._stderr: IO[bytes] = tempfile.TemporaryFile(dir=run_dir)  # noqa: SIM115 - open for as long as the child
             undo.callback(self._stderr.close)
-            self._plan_file = _write({**config, "fd": theirs.fileno(), "parent": os.getpid()}, run_dir)
-            undo.callback(self._plan_file.unlink, missing_ok=True)
+            plan = undo.enter_context(
+                _write({**config, "fd": theirs.fileno(), "parent": os.getpid()}, run_dir)
+            )
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), *OPTIONS],
                 cwd=run_dir,
-                env=_environment(run_dir, self._plan_file),
+                env=_environment(run_dir, plan.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
                 start_new_session=True,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), plan.fileno()],
             )
             undo.pop_all()
             theirs.close()
+            plan.close()
 
     def close(self) -> None:
-        """Forget it: the process is over. Its plan file goes too."""
+        """Forget it: the process is over."""
         self.socket.close()
         self._stderr.close()
-        self._plan_file.unlink(missing_ok=True)
 
     def how_it_ended(self) -> str:
         """In words, with what it last wrote to standard error."""
@@ -61,32 +62,23 @@ class Child:
 
     def last_words(self) -> str:
         """What it last wrote to standard error."""
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(size - STDERR_TAIL, 0))
-        return f"its last words: {self._stderr.read().decode(errors='replace').strip() or 'none'}"
+        return f"its last words: {last_words_in(self._stderr) or 'none'}"
 
 
-def _write(config: dict[str, Any], run_dir: Path) -> Path:
-    with tempfile.NamedTemporaryFile("w", dir=run_dir, prefix="load-", suffix=".json", delete=False) as out:
-        json.dump(config, out)
-    return Path(out.name).absolute()
+def _write(config: dict[str, Any], folder: Path) -> IO[bytes]:
+    """The plan in a file without a name: there is nothing to remove, whoever is killed."""
+    plan = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the caller closes it
+    try:
+        plan.write(json.dumps(config).encode())
+        plan.seek(0)
+    except BaseException:
+        plan.close()
+        raise
+    return plan
 
 
-def _options(url: str) -> list[str]:
-    """One user, no web page, no files, no tables on the way; the locustfile decides when it is over."""
-    return [
-        "--headless",
-        "--users=1",
-        "--spawn-rate=1",
-        "--only-summary",
-        "--loglevel=WARNING",
-        f"--host={url}",
-    ]
-
-
-def _environment(run_dir: Path, plan_file: Path) -> dict[str, str]:
+def _environment(run_dir: Path, plan_fd: int) -> dict[str, str]:
     """Ours, without what would let someone's own Locust settings (LOCUST_*, ~/.locust.conf) change it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
-    root = str(Path(harness.__file__).resolve().parent.parent)
-    path = os.pathsep.join(part for part in (root, kept.get("PYTHONPATH")) if part)
-    return {**kept, "PYTHONPATH": path, "HOME": str(run_dir.absolute()), "BROWNOUT_LOAD_PLAN": str(plan_file)}
+    ours = {"PYTHONPATH": python_path(harness.__file__), "HOME": str(run_dir.absolute())}
+    return {**kept, **ours, "BROWNOUT_LOAD_PLAN_FD": str(plan_fd)}

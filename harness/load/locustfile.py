@@ -4,8 +4,8 @@ One dispatcher starts a greenlet for each arrival when it is due and waits for n
 stalls is offered its load all the same; latencies count from the due time. Each request has a connection of
 its own: it can't fail because the server just closed an idle one.
 
-The driver (driver.py) starts this, writes the plan to the file named in BROWNOUT_LOAD_PLAN, and holds the
-other end of a socket. Lines on it are JSON. To the driver: {"ready"}, {"sent", "t"}, {"request"}, {"end"};
+The driver (driver.py) starts this, hands over the plan in the open file BROWNOUT_LOAD_PLAN_FD, and holds
+the other end of a socket. Lines on it are JSON. To the driver: {"ready"}, {"sent", "t"}, {"request"}, {"end"};
 from the driver: {"start_at"}. Times are CLOCK_MONOTONIC seconds.
 """
 
@@ -15,7 +15,6 @@ import gc
 import json
 import os
 import time
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -186,7 +185,8 @@ class Dispatcher(User):
 
 
 def load_the_plan(environment: Any, **_: Any) -> None:
-    config = json.loads(Path(os.environ["BROWNOUT_LOAD_PLAN"]).read_bytes())
+    with os.fdopen(int(os.environ["BROWNOUT_LOAD_PLAN_FD"]), "rb") as plan:
+        config = json.load(plan)
     Dispatcher.player = Player(config, environment.events.request)
 
 

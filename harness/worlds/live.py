@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx2
+import psutil
 
 from harness.drill import Drill
 from harness.errors import UsageError
@@ -37,16 +39,33 @@ class LiveWorld:
     @contextmanager
     def stage(self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]) -> Iterator[Stage]:
         assert drill.target.url is not None
+        model = drill.target.model or served_models(drill.target.url)[0]
         before = set(run.folder.iterdir())
-        yield Stage(drill.target.url, None, model=drill.target.model or served_models(drill.target.url)[0])
-        left = sorted(path.name for path in set(run.folder.iterdir()) - before)
-        recorder.note("leftover", processes=[], files=left)
+        try:
+            yield Stage(base_url(drill.target.url), None, model=model)
+        finally:
+            left = sorted(path.name for path in set(run.folder.iterdir()) - before)
+            children = [str(child.pid) for child in psutil.Process().children(recursive=True)]
+            recorder.note("leftover", processes=children, files=left)
+
+
+def base_url(url: str) -> str:
+    """Without what clients often write behind it: a slash, or `/v1`."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def key_header() -> dict[str, str]:
+    """What a server that wants a key is sent; the key stays in the environment."""
+    key = os.environ.get("BROWNOUT_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def served_models(url: str) -> list[str]:
     """Names of the models that a server lists; UsageError if it can't be reached or lists none."""
     try:
-        answer = httpx2.get(f"{url.rstrip('/')}/v1/models", timeout=REACH_WITHIN_S)
+        answer = httpx2.get(f"{base_url(url)}/v1/models", headers=key_header(), timeout=REACH_WITHIN_S)
+        if answer.status_code in (401, 403):
+            raise UsageError(f"target.url: {url} wants a key ({answer.status_code}): set BROWNOUT_API_KEY")
         answer.raise_for_status()
         names = [str(model["id"]) for model in answer.json()["data"]]
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:

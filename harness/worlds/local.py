@@ -7,16 +7,20 @@ import json
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import faults
 from faults.gpu.sim import SimNode
 from harness.children import Child, python_path
 from harness.drill import Drill, Target
-from harness.errors import UsageError
+from harness.errors import OwnFailure, UsageError
 from harness.journal import JournalTail
 from harness.recorder import Recorder
 from harness.sampling import Sampler, node_telemetry, service_metrics
@@ -26,6 +30,8 @@ from harness.worlds.stage import Stage
 HOME = Path(".brownout")  # built-in checkpoints are kept here between runs
 READY_WITHIN_S = 120.0
 STOP_WITHIN_S = 15.0
+IDLE_WITHIN_S = 2.0
+LOOK_EVERY_S = 0.05
 NODE_INTERVAL_S = 0.1
 METRICS_INTERVAL_S = 0.25
 
@@ -48,9 +54,9 @@ class LocalWorld:
     @contextmanager
     def stage(self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]) -> Iterator[Stage]:
         node_file, journal_file = run.folder / "node.bin", run.folder / "journal.jsonl"
-        node = SimNode.create(node_file, drill.node.profile, drill.node.cards)
+        node = new_node(node_file, drill)
         service: Child | None = None
-        port = 0
+        port, unreturned = 0, None
         try:
             with ExitStack() as stack:
                 # The tail outlives the service, which says goodbye in its journal.
@@ -70,10 +76,13 @@ class LocalWorld:
                 stack.enter_context(
                     Sampler("target", service_metrics(greeting["url"]), METRICS_INTERVAL_S, recorder)
                 )
-                yield Stage(greeting["url"], node, model=None)
+                free_bytes = free_memory(node)
+                yield Stage(greeting["url"], node, model=None, check=partial(check_alive, service))
+                unreturned = unreturned_bytes(node, free_bytes)
         finally:
             try:
-                recorder.note("leftover", **leftovers(node, run.folder, recorder, service, port))
+                left = leftovers(node, run.folder, recorder, port)
+                recorder.note("leftover", idle_bytes=told(unreturned), **left)
             finally:
                 node.destroy()
 
@@ -105,24 +114,62 @@ def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[
     ]  # fmt: skip
 
 
-def leftovers(
-    node: SimNode, folder: Path, recorder: Recorder, service: Child | None, port: int
-) -> dict[str, Any]:
+def new_node(file: Path, drill: Drill) -> SimNode:
+    """The drill's node; a file that could not be filled (no space) is not left there."""
+    try:
+        return SimNode.create(file, drill.node.profile, drill.node.cards)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+def check_alive(service: Child) -> None:
+    """OwnFailure if the service is gone: what follows would say nothing about it that this does not."""
+    if service.has_ended:
+        raise OwnFailure(f"the service ended by itself: {service.last_words() or 'without a word'}")
+
+
+def free_memory(node: SimNode) -> list[int]:
+    """Bytes free on each card."""
+    return [node.memory(card).free_bytes for card in range(node.cards)]
+
+
+def unreturned_bytes(node: SimNode, before: list[int]) -> int:
+    """What an idle service holds more of, over all cards, than when it had just begun; it has a while to give back."""
+    until = time.monotonic() + IDLE_WITHIN_S
+    while True:
+        more = sum(max(0, then - now) for then, now in zip(before, free_memory(node), strict=True))
+        if not more or time.monotonic() >= until:
+            return more
+        time.sleep(LOOK_EVERY_S)
+
+
+def told(count: int | None) -> int | str:
+    return "unknown: the run was cut short" if count is None else count
+
+
+def leftovers(node: SimNode, folder: Path, recorder: Recorder, port: int) -> dict[str, Any]:
     """What is still there once everything should be gone."""
     stopped = [e for e in recorder.history().of_kind("service") if e["event"] == "stopped"]
-    node.reclaim()
     used = sum(node.memory(card).total_bytes - node.memory(card).free_bytes for card in range(node.cards))
     flows = sum(node.link(name).flows for name in node.links())
-    alive = [service.pid] if service is not None and Path(f"/proc/{service.pid}").exists() else []
+    ours = psutil.Process().children(recursive=True)
     known = {"drill.yaml", "history.jsonl", "node.bin"}
     return {
         "kv_blocks": stopped[-1]["kv_blocks"] if stopped else "unknown: the service did not say goodbye",
         "memory_bytes": used,
         "flows": flows,
-        "processes": [*alive, *sorted(node.neighbours())],
+        "processes": [f"{process.pid} {name_of(process)}" for process in ours],
         "ports": [port] if port and _is_open(port) else [],
         "files": sorted(path.name for path in folder.iterdir() if path.name not in known),
     }
+
+
+def name_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()[:5])
+    except psutil.Error:
+        return "(already gone)"
 
 
 def refuse_port_in_use(port: int, asked_by: str, host: str = "127.0.0.1") -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.drill_file import load_drill
 from harness.errors import UsageError
 from harness.judge import judge
 from harness.store import new_run, open_run
@@ -69,3 +70,11 @@ def test_a_history_that_names_no_drill_or_one_that_cannot_be_read_is_refused(tmp
     run.history_jsonl.write_text("not json\n")
     with pytest.raises(UsageError, match="no event that can be read"):
         run.history()
+
+
+def test_the_drill_that_a_run_kept_can_be_read_and_run_again(tmp_path: Path) -> None:
+    drill = load_drill("scenarios/burst-survives-vram-pcie-nvlink.yaml")
+    run = new_run(drill, root=tmp_path)
+    again = load_drill(run.drill_yaml)
+    assert again.load.trace.resolve() == drill.load.trace.resolve()
+    assert again.timeline == drill.timeline

@@ -30,6 +30,7 @@ EVIL = "</script><script>alert(1)</script>"
 def told(**history: Any) -> tuple[Summary, Any, Any]:
     """By default: a breaker that stays open, and a metric without data."""
     made = a_history(drill=DRILL, **({"breakers": [breaker(10.6, "open")]} | history))
+    next(made.of_kind("drill"))["file"] = "scenarios/burst-survives-vram.yaml"
     verdict = judge(DRILL, made)
     return summarise(DRILL, made, verdict), made, verdict
 
@@ -184,3 +185,12 @@ def test_a_drill_without_faults_is_reported_too() -> None:
     summary = summarise(drill, history, judge(drill, history))
     assert " PASS  8 held" in text_report(summary)
     assert "PASS" in html_page(summary, drill, history)
+
+
+def test_a_drill_that_came_from_no_file_is_repeated_by_what_the_run_kept_of_it() -> None:
+    made = a_history(drill=DRILL)
+    kept = Path("runs/x/drill.yaml")
+    assert summarise(DRILL, made, judge(DRILL, made), kept=kept).repeat == (
+        "brownout run runs/x/drill.yaml --world local",
+        "pytest runs/x/drill.yaml --drill-world local",
+    )
