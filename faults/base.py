@@ -23,7 +23,8 @@ class Effect:
     """How strong a fault is, as the card shows it.
 
     `asked` and `measured` are doses in `unit`; `visible` says that the measured dose reaches the asked one.
-    `since_s` is the moment (CLOCK_MONOTONIC seconds) from which it did, or None while it does not.
+    `since_s` is the moment (CLOCK_MONOTONIC seconds) from which it did, or None while it does not. `residual`
+    is what is left of it, at any dose (bytes, copies, links): it is gone only when that is 0.
     """
 
     visible: bool
@@ -32,12 +33,16 @@ class Effect:
     unit: str
     since_s: float | None = None
     detail: str = ""
+    residual: float = 0.0
 
 
 class Fault(BaseModel):
     """One thing that goes wrong with a GPU node, and how it is put right."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    builds_up: ClassVar[bool] = False  # it disturbs before it has reached its dose
+    less_is_stronger: ClassVar[bool] = False  # of its dose: what is left, not what is taken
 
     # Words for the report; each kind states its own.
     fidelity: ClassVar[dict[str, Fidelity]] = {}

@@ -34,6 +34,8 @@ class NvlinkDegrade(Fault):
         default=10, ge=1, le=99, description="Share of the nominal bandwidth that remains, in %."
     )
 
+    less_is_stronger: ClassVar[bool] = True
+
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "What the service does when the links its cards exchange activations over get this much slower and "
@@ -66,11 +68,15 @@ class NvlinkDegrade(Fault):
             yield
 
     def took_effect(self, gpu: Gpu) -> Effect:
-        """Visible while every one of the links has no more than the asked share of its nominal capacity."""
+        """Visible while every one of the links has no more than the asked share of its nominal capacity.
+
+        What is left of the fault are those of the links that are below their nominal capacity.
+        """
         infos = [gpu.link(name) for name in self.directed]
         remains = [100 * info.capacity_bytes_per_s / info.nominal_bytes_per_s for info in infos]
         measured = max(remains)
         visible = measured <= self.percent * (1 + 1e-9)
         since_s = max(info.changed_s for info in infos) if visible else None
         detail = ", ".join(f"{name} {share:g} %" for name, share in zip(self.directed, remains, strict=True))
-        return Effect(visible, self.percent, measured, "% of nominal", since_s, detail)
+        weak = sum(info.capacity_bytes_per_s < info.nominal_bytes_per_s for info in infos)
+        return Effect(visible, self.percent, measured, "% of nominal", since_s, detail, weak)

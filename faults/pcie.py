@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -13,10 +14,7 @@ from faults.base import Effect, Fault, Fidelity
 from faults.gpu.base import Gpu, LinkInfo
 from faults.gpu.topology import DIRECTIONS, pcie
 
-SEEN_S = 0.05  # a rate over less than this is no measurement
-_REACHED = (
-    0.85  # of the asked share; a victim with several copies at a time leaves the neighbour a little less
-)
+SEEN_S = 0.05  # bytes over less than this are no measurement
 
 
 class PcieSaturation(Fault):
@@ -59,27 +57,43 @@ class PcieSaturation(Fault):
             yield
 
     def took_effect(self, gpu: Gpu) -> Effect:
-        """Visible once neighbours have had 0.85 of the asked share of the capacity, for 50 ms, both ways.
+        """Visible while neighbours have copies enough under way, both ways, and have had for 50 ms.
 
-        The measured dose is the neighbours' counters over the time since their oldest copy began, as a
-        share of the link's capacity: all of it while nobody competes, at least `fraction` when one copy
-        does.
+        Copies share a link equally, so n of them take n / (n + 1) from one that competes. That is the measured
+        dose, as of now: it does not depend on how much the service copies, and falls at once when the
+        neighbours stop. That their copies do move is read from their byte counters. What is left of the fault
+        is the number of their copies.
         """
         neighbours = gpu.neighbours()
-        doses = [_dose(gpu.link(pcie(self.card, direction)), neighbours) for direction in DIRECTIONS]
-        measured = min(share for share, _ in doses)
-        visible = measured >= _REACHED * self.fraction
-        since_s = max(since for _, since in doses) if visible else None
-        ways = ", ".join(f"{name} {share:.2f}" for name, (share, _) in zip(DIRECTIONS, doses, strict=True))
-        return Effect(visible, self.fraction, measured, "share of the link", since_s, ways)
+        ways = [_way(gpu.link(pcie(self.card, direction)), neighbours) for direction in DIRECTIONS]
+        measured = min(way.dose for way in ways)
+        visible = measured >= self.fraction * (1 - 1e-9)
+        since_s = max(way.since_s for way in ways) if visible else None
+        told = ", ".join(
+            f"{name}: {way.copies} copies, {way.had:.2f} of the link since they began"
+            for name, way in zip(DIRECTIONS, ways, strict=True)
+        )
+        left = sum(way.copies for way in ways)
+        return Effect(visible, self.fraction, measured, "share of the link", since_s, told, left)
 
 
-def _dose(link: LinkInfo, neighbours: frozenset[int]) -> tuple[float, float]:
-    """The share of a link's capacity that neighbours have had, and since when; 0 if it's too soon to say."""
+@dataclass(frozen=True)
+class _Way:
+    """Neighbours on one direction: the share they take from one competing copy, and what they have had."""
+
+    copies: int
+    dose: float
+    had: float
+    since_s: float
+
+
+def _way(link: LinkInfo, neighbours: frozenset[int]) -> _Way:
+    """The dose is 0 while it is too soon to say that anything moves, and if nothing does."""
     streams = {pid: link.streams[pid] for pid in neighbours & link.streams.keys()}
+    copies = sum(stream.flows for stream in streams.values())
     since_s = min((stream.since_s for stream in streams.values()), default=math.inf)
     seen_s = link.read_s - since_s
     if seen_s < SEEN_S:
-        return 0.0, since_s
-    moved = sum(link.bytes_by.get(pid, 0.0) for pid in streams)
-    return moved / seen_s / link.capacity_bytes_per_s, since_s
+        return _Way(copies, 0.0, 0.0, since_s)
+    had = sum(link.bytes_by.get(pid, 0.0) for pid in streams) / seen_s / link.capacity_bytes_per_s
+    return _Way(copies, copies / (copies + 1) if had > 0 else 0.0, had, since_s)

@@ -24,6 +24,9 @@ class VramOom(Fault):
     card: int = Field(default=0, ge=0, description="The card whose memory is taken.")
     free_mb: float = Field(default=1024, gt=0, description="MiB of the full-size card that are left free.")
 
+    builds_up: ClassVar[bool] = True  # the neighbour allocates run by run
+    less_is_stronger: ClassVar[bool] = True
+
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "What the service does when another process leaves it this much memory: its own allocations then "
@@ -52,10 +55,11 @@ class VramOom(Fault):
     def took_effect(self, gpu: Gpu) -> Effect:
         """Visible while a neighbour holds memory and no more than asked is free, or was once it had it.
 
-        A service that reacts by freeing memory has felt the fault, and must not make it look absent.
+        A service that reacts by freeing memory has felt the fault, and must not make it look absent. What is
+        left of the fault are the neighbours' bytes on the card.
         """
-        memory, leave_bytes = gpu.memory(self.card), self.leave_bytes(gpu)
-        marks = [memory.marks[pid] for pid in gpu.neighbours() & memory.marks.keys()]
+        memory, leave_bytes, neighbours = gpu.memory(self.card), self.leave_bytes(gpu), gpu.neighbours()
+        marks = [memory.marks[pid] for pid in neighbours & memory.marks.keys()]
         dosed = [mark for mark in marks if mark.free_bytes <= leave_bytes]
         free_bytes = min([memory.free_bytes, *(mark.free_bytes for mark in marks)])
         since_s = None
@@ -71,4 +75,5 @@ class VramOom(Fault):
             unit="MiB free",
             since_s=since_s,
             detail=f"{memory.free_bytes * shown:.0f} MiB free now; neighbours that hold memory: {len(marks)}",
+            residual=sum(memory.used_by.get(pid, 0) for pid in neighbours),
         )

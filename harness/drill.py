@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from faults.kinds import AnyFault
+from harness.bounds import as_share, senseless
 from harness.metrics import METRICS
 
 World = Literal["virtual", "local", "live"]
@@ -122,6 +123,15 @@ class Slo(Declared):
             raise ValueError(f"{self.metric} is measured per request: say which quantile, e.g. quantile: 0.9")
         if self.max_ratio is not None and self.phase == "baseline":
             raise ValueError("max_ratio compares with the baseline, so it can't bound the baseline itself")
+        if self.quantile is not None and not METRICS[self.metric].needs_quantile:
+            raise ValueError(f"{self.metric} is no number that each request has, so quantile means nothing")
+        if self.slack and self.max_ratio is None:
+            raise ValueError("slack is added to max_ratio; without one, put it into the bound itself")
+        for side, bound in (("max", self.max), ("min", self.min)):
+            if bound is not None and (problem := senseless(self.metric, side, bound)):
+                raise ValueError(f"{self.metric} {side}: {bound:g}: {problem}")
+        if METRICS[self.metric].unit == "ratio" and self.slack >= 1:
+            raise ValueError(f"slack: {self.slack:g}: {self.metric} is a ratio, {as_share(self.slack)}")
         return self
 
 
@@ -131,6 +141,9 @@ class Response(Declared):
     step: Name
     breaker: BreakerName
     detected_within_ms: float = Field(gt=0)  # breaker open, from the moment the fault took effect
+    open_for_s: float | None = Field(
+        default=None, gt=0
+    )  # each time; full-size seconds, as breaker_time_scale
     closed_within_s: float = Field(gt=0)  # breaker closed again, from the moment the fault was gone
 
 

@@ -6,13 +6,14 @@ Every event has `t` (seconds since the drill's start, CLOCK_MONOTONIC) and `kind
 |-------------|----------------------------------------------------------------------------------------------------|
 | drill       | drill (plain), world, sets, environment, overrides, brownout, python, host, git, wall_start        |
 | load        | state: started, finished, failed; planned, and at the end sent, lateness_p99_ms                    |
-| fault       | step, edge: injecting, active (or no_effect), rolling_back, gone (or broken);                      |
-|             | asked, measured, unit, effect_t, reason                                                            |
+| fault       | step, edge: injecting, active (or no_effect), lost, rolling_back, gone (or broken);                |
+|             | asked, measured, unit, residual, effect_t, reason; on rolling_back: held, weakest, looks           |
 | request     | id, index, due, sent, first, t (end), outcome, status, finish, model, rung, tokens_t, text, ...    |
 | sample      | source: target, node; values: {name: number}                                                       |
+| sample_failure | source, reason, transient: the first read of that source that gave no sample                    |
 | breaker     | name, was, now, reason                                                                             |
-| service     | event: started, admitted, terminal, preempted, ladder, ...; id                                     |
-| fidelity    | id, equal, rung, expected, got                                                                     |
+| service     | event: admitted, terminal, preempted, ..., stopped (the last), died; id, rung, reason              |
+| fidelity    | id, equal (null: could not be asked again), rung, expected, got, reason                            |
 | leftover    | kv_blocks, memory_bytes, flows, processes, ports, files: what was still there at the end           |
 | failure     | reason: a part of brownout itself broke                                                            |
 | interrupted | signal                                                                                             |
@@ -20,6 +21,7 @@ Every event has `t` (seconds since the drill's start, CLOCK_MONOTONIC) and `kind
 
 A request's `outcome` is completed (a stop reason of the model's), length, rejected (429, 503), failed,
 timeout or cancelled; its times are seconds since the drill's start, `due` being the intended send time.
+Events of the service's own record (breaker, service) have `n`: 1 for its first line, 2 for the next.
 """
 
 from __future__ import annotations
@@ -33,6 +35,12 @@ from typing import Any
 
 Event = dict[str, Any]
 ANSWERED = ("completed", "length")
+
+
+def effect_time(active: Event) -> float:
+    """When a fault's effect was there: as the card dates it, else when we noticed."""
+    seen = active.get("effect_t")
+    return float(active["t"] if seen is None else seen)
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class History:
 
     @classmethod
     def read(cls, path: Path) -> History:
-        """Read JSON lines; a last line that was cut off is left out, so a crash loses one event at most."""
+        """Read JSON lines; a last line that was cut off is left out, so a crash of ours loses one event at most."""
         events: list[Event] = []
         with path.open("rb") as lines:
             for line in lines:
@@ -115,22 +123,29 @@ class History:
         return Window("load", None, marks["started"], marks.get("finished", float(self.events[-1]["t"])))
 
     def windows(self) -> list[Window]:
-        """baseline, then for each step its fault (effect visible to undo) and its recovery (gone to the next step)."""
+        """baseline, then for each step its fault and its recovery.
+
+        The fault's window is from the moment it had taken effect (as the card dates it, not when that was
+        noticed) until it was seen to be gone, so the undo is part of it; the recovery's is from then to the
+        next step. What is due between an injection and its effect meets no known dose and is in no window;
+        everything else that is due during the load is in exactly one.
+        """
         load = self.load_window()
         if load is None:
             return []
         starts = [float(e["t"]) for e in self.of_kind("fault") if e["edge"] == "injecting"]
         windows = [Window("baseline", None, load.start, min(starts, default=load.end))]
         for step in self.steps():
-            active, undo, gone = (self.edge(step, edge) for edge in ("active", "rolling_back", "gone"))
+            injecting, active, gone = (self.edge(step, edge) for edge in ("injecting", "active", "gone"))
+            began = float((injecting or active or gone or {"t": load.end})["t"])
+            next_step = min((t for t in starts if t > began), default=load.end)
             if active is not None:
-                end = float(undo["t"]) if undo else load.end
-                windows.append(Window("fault", step, float(active["t"]), end))
+                start = max(effect_time(active), began)
+                end = max(float(gone["t"]) if gone else next_step, start)
+                windows.append(Window("fault", step, start, end))
             if gone is not None:
-                later = [t for t in starts if t >= gone["t"]]
-                windows.append(
-                    Window("recovery", step, float(gone["t"]), min(later, default=max(load.end, gone["t"])))
-                )
+                after = float(gone["t"])
+                windows.append(Window("recovery", step, after, max(next_step, after)))
         return windows
 
     def window(self, phase: str, step: str | None) -> Window | None:

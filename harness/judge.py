@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from harness import invariants, premises, responses, slo
+from harness import alarms, invariants, premises, responses, slo, terminal
 from harness.drill import Drill
+from harness.effect import NO_EFFECT, took_effect
 from harness.history import History
 from harness.verdict import Check, Finding, Verdict
 
@@ -18,24 +19,24 @@ def judge(drill: Drill, history: History, *, design_effect: float = 1.0) -> Verd
 
     `design_effect` says how bursty bad requests are: 1 if they are independent of one another (`binomial`).
     """
-    run = premises.run_complete()(history)
+    run = [check(history) for check in _whole(drill)]
     load = premises.load_kept_up(drill)(history)
     steady = [
         _unless_steady(check(history))
         for check in slo.checks(drill, drill.steady_state, name="steady-state", design_effect=design_effect)
     ]
     faults = {
-        step.id: (premises.took_effect(step)(history), invariants.rolled_back(step)(history))
+        step.id: (took_effect(step)(history), invariants.rolled_back(step)(history))
         for step in drill.timeline
     }
     doubts = [finding for finding in (load, *steady) if finding.outcome != "HELD"]
-    without_effect = {step for step, (effect, _) in faults.items() if effect.outcome != "HELD"}
+    untested = {step: effect for step, (effect, _) in faults.items() if effect.outcome != "HELD"}
 
     behaviour = [check(history) for check in _behaviour(drill, design_effect)]
-    behaviour = [_weighed_down(_unless_untested(finding, without_effect), doubts) for finding in behaviour]
+    behaviour = [_weighed_down(_unless_untested(finding, untested), doubts) for finding in behaviour]
     lasting = [check(history) for check in _lasting(drill)]
     findings = [
-        run,
+        *run,
         load,
         *steady,
         *(finding for pair in faults.values() for finding in pair),
@@ -45,19 +46,31 @@ def judge(drill: Drill, history: History, *, design_effect: float = 1.0) -> Verd
     return Verdict(tuple(findings), drill.name)
 
 
+def _whole(drill: Drill) -> Iterable[Check]:
+    """What the run as a whole came to."""
+    yield premises.run_complete()
+    if drill.target.url is None:
+        yield premises.service_stayed_up()
+
+
 def _behaviour(drill: Drill, design_effect: float) -> Iterable[Check]:
     """What noise could break: the responses and the SLOs."""
     if drill.responses or drill.target.url is None:
-        yield responses.no_false_alarm()
+        yield alarms.no_false_alarm()
     for response in drill.responses:
-        yield responses.detected(response)
+        yield responses.detected(response, drill.step(response.step))
+        if response.open_for_s is not None:
+            yield responses.stays_open(response, drill.target.breaker_time_scale)
         yield responses.closed_again(response)
+    for step in drill.timeline:
+        if own := frozenset(str(r.breaker) for r in drill.responses if r.step == step.id):
+            yield alarms.containment(step.id, own)
     yield from slo.checks(drill, drill.slos, design_effect=design_effect)
 
 
 def _lasting(drill: Drill) -> Iterable[Check]:
     """What nothing excuses."""
-    yield invariants.one_terminal_state()
+    yield terminal.one_terminal_state()
     yield invariants.truthful_labels(drill)
     if drill.fidelity_sample:
         yield invariants.fidelity(drill)
@@ -71,11 +84,13 @@ def _unless_steady(finding: Finding) -> Finding:
     return replace(finding, outcome="INCONCLUSIVE", confidence=None, reason=f"{NOT_STEADY}: {finding.reason}")
 
 
-def _unless_untested(finding: Finding, without_effect: set[str]) -> Finding:
-    """What a step without effect says about the service is nothing."""
-    if finding.step not in without_effect:
+def _unless_untested(finding: Finding, untested: Mapping[str, Finding]) -> Finding:
+    """What a step without effect says about the service is nothing; with one that did not last, it is unclear."""
+    effect = untested.get(finding.step or "")
+    if effect is None:
         return finding
-    return replace(finding, outcome="VACUOUS", confidence=None, reason=premises.NO_EFFECT)
+    reason = NO_EFFECT if effect.outcome == "VACUOUS" else effect.reason
+    return replace(finding, outcome=effect.outcome, confidence=None, reason=reason)
 
 
 def _weighed_down(finding: Finding, doubts: list[Finding]) -> Finding:

@@ -1,8 +1,12 @@
 """One fault from off to on to off. The harness, not the fault, waits for the effect to appear and to be gone.
 
-injecting ──► active ──(held)──► rolling_back ──► gone
-    │                                 ▲
-    └──(no effect in time)────────────┘           broken: a step raised, or the effect stayed
+injecting ──► active ──(held, and looked at)──► rolling_back ──► gone
+    │           └──► lost ──(held on)──────────────▲
+    └──(no effect in time)─────────────────────────┘           broken: a step raised, or the effect stayed
+
+A fault can end by itself while it is held, so it is looked at until the undo: the first look that does not
+show it at its dose is the edge `lost`, and `rolling_back` says how it was at the last look and at its weakest.
+Gone is a fault of which nothing is left, not one that fell below its dose.
 
 What `wait` raises stops the drill, not the undo: it is kept until the fault is gone, and raised then.
 """
@@ -21,6 +25,7 @@ from harness.errors import OwnFailure
 from harness.recorder import Recorder
 
 LOOK_EVERY_S = 0.01
+HELD_LOOK_EVERY_S = 0.1
 
 Wait = Callable[[float], None]  # until a monotonic time; may raise to interrupt
 
@@ -54,10 +59,11 @@ class Lifecycle:
             raise
         try:
             with step.fault.inject(self._gpu):
+                held: dict[str, Any] = {}
                 try:
-                    self._hold(step)
+                    self._hold(step, held)
                 finally:
-                    self._edge(step, "rolling_back")
+                    self._edge(step, "rolling_back", **held)
         except Exception as error:
             self._edge(step, "broken", reason=f"{type(error).__name__}: {error}")
             if not self._happened(step, "rolling_back"):
@@ -66,44 +72,65 @@ class Lifecycle:
         if self._stop is not None:
             raise self._stop
 
-    def _hold(self, step: Step) -> None:
-        effect = self._await(step, visible=True)
+    def _hold(self, step: Step, held: dict[str, Any]) -> None:
+        """Until the step's time is up; `held` is filled with what was seen, also if a look fails."""
+        effect = self._await(step, lambda effect: effect.visible, may_stop=True)
         if not effect.visible:
             if self._stop is None:  # else nobody waited long enough to say so
                 self._edge(step, "no_effect", **_dose(effect))
             return
         began = effect.since_s if effect.since_s is not None else self._clock()
         self._edge(step, "active", effect_t=round(began - self._recorder.start, 6), **_dose(effect))
-        if self._stop is None:
-            self._pause(step.hold_s)
+        self._keep_looking(step, effect, held)
+
+    def _keep_looking(self, step: Step, effect: Effect, held: dict[str, Any]) -> None:
+        until = self._clock() + step.hold_s
+        seen = [effect.measured]
+        weakest = max if step.fault.less_is_stronger else min
+        lost = False
+        while self._stop is None and (left := until - self._clock()) > 0:
+            self._pause(min(HELD_LOOK_EVERY_S, left))
+            held |= {"held": False, "looks": len(seen)}  # stays so if the look fails
+            effect = step.fault.took_effect(self._gpu)
+            seen.append(effect.measured)
+            if not effect.visible and not lost:
+                lost = True
+                after_s = self._clock() - (until - step.hold_s)
+                reason = f"no longer visible at the asked dose {after_s:.1f} s after it was noticed"
+                self._edge(step, "lost", reason=reason, **_dose(effect))
+            known = [measured for measured in seen if math.isfinite(measured)]
+            held |= {
+                "held": effect.visible,
+                "looks": len(seen),
+                "weakest": weakest(known) if known else None,
+                "unit": effect.unit,
+            }
 
     def _confirm_gone(self, step: Step) -> None:
         try:
-            effect = self._await(step, visible=False)
+            effect = self._await(step, _is_gone)
         except Exception as error:
             self._edge(
                 step, "broken", reason=f"can't see whether it is gone: {type(error).__name__}: {error}"
             )
             return
-        if effect.visible:
-            self._edge(
-                step,
-                "broken",
-                reason=f"still there {step.effect_within_s:g} s after the undo",
-                **_dose(effect),
-            )
-        else:
+        if _is_gone(effect):
             self._edge(step, "gone", **_dose(effect))
+            return
+        what = "still there" if effect.visible else f"some of it is left ({effect.residual:g})"
+        self._edge(
+            step, "broken", reason=f"{what} {step.effect_within_s:g} s after the undo", **_dose(effect)
+        )
 
-    def _await(self, step: Step, *, visible: bool) -> Effect:
-        """Look until the effect is (or is no longer) visible, at most `effect_within_s`; the last look.
+    def _await(self, step: Step, reached: Callable[[Effect], bool], *, may_stop: bool = False) -> Effect:
+        """Look until that is reached, at most `effect_within_s`; the last look.
 
         A drill that is to stop does not wait for an effect to appear, but it does wait for it to be gone.
         """
         until = self._clock() + step.effect_within_s
         while True:
             effect = step.fault.took_effect(self._gpu)
-            if effect.visible == visible or self._clock() >= until or (visible and self._stop is not None):
+            if reached(effect) or self._clock() >= until or (may_stop and self._stop is not None):
                 return effect
             self._pause(LOOK_EVERY_S)
 
@@ -124,6 +151,11 @@ class Lifecycle:
         return self._recorder.history().edge(step.id, edge) is not None
 
 
+def _is_gone(effect: Effect) -> bool:
+    return not effect.visible and effect.residual == 0
+
+
 def _dose(effect: Effect) -> dict[str, Any]:
-    measured = effect.measured if math.isfinite(effect.measured) else None  # JSON has no other
-    return {"asked": effect.asked, "measured": measured, "unit": effect.unit, "detail": effect.detail}
+    numbers = {"asked": effect.asked, "measured": effect.measured, "residual": effect.residual}
+    finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}  # as JSON
+    return {**finite, "unit": effect.unit, "detail": effect.detail}

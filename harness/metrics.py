@@ -41,8 +41,14 @@ METRICS: dict[str, Metric] = {
         "target /metrics",
         "KV bytes sent by direct DMA ÷ KV bytes that the computed tokens have",
     ),
+    "staged_ratio": Metric(
+        "ratio",
+        "total",
+        "target /metrics",
+        "KV bytes staged in the host's memory, to be sent later ÷ KV bytes that the computed tokens have",
+    ),
     "running_most": Metric(
-        "sequences", "total", "target /metrics", "most sequences that were seen running at once"
+        "sequences", "total", "target /metrics", "most sequences that were computed together in a step"
     ),
     "weak_link_share": Metric(
         "ratio", "total", "node telemetry", "bytes on the degraded NVLinks ÷ bytes on all NVLinks"

@@ -1,18 +1,17 @@
 """What must be so before anything else that was measured means something.
 
-The run got to its end, the load was offered as planned, the fault was really there. If one of these is not
-so, the drill has not tested the service, whatever the service did.
+The run got to its end with the service up, and the load was offered as planned (and the fault was really
+there: `effect`). If one of these is not so, the drill has not tested the service, whatever the service did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from harness.drill import Drill, Step
-from harness.history import Event, History
+from harness.drill import Drill
+from harness.history import History
+from harness.observed import sample_quantile
 from harness.verdict import Check, Claim, Finding
 
-NO_EFFECT = "fault did not take effect"
+LATEST = 4  # no request may be later than so many times the bound on the p99
 
 
 def run_complete() -> Check:
@@ -30,6 +29,10 @@ def run_complete() -> Check:
         if failure is not None:
             why = failure.get("reason") or "no reason given"
             return claim.inconclusive(f"failed at {failure['t']:.1f} s", f"the run was cut short: {why}")
+        blind = next((e for e in history.of_kind("sample_failure") if not e.get("transient")), None)
+        if blind is not None:
+            why = f"the {blind.get('source')} samples failed: {blind.get('reason') or 'no reason given'}"
+            return claim.inconclusive(f"failed at {blind['t']:.1f} s", why)
         if not history.complete:
             last = (
                 f"its last event is at {history.events[-1]['t']:.1f} s"
@@ -43,10 +46,12 @@ def run_complete() -> Check:
 
 
 def load_kept_up(drill: Drill) -> Check:
-    """Every planned request was sent, and on time."""
+    """Every planned request was sent, and on time in each phase: by its own word, and by what was recorded."""
     most = drill.load.lateness_max_ms
     claim = Claim(
-        "load.kept-up", "the load was offered as planned", f"all sent, p99 at most {most:g} ms late"
+        "load.kept-up",
+        "the load was offered as planned",
+        f"all sent, p99 at most {most:g} ms late in every phase, none over {LATEST * most:g} ms",
     )
 
     def look(history: History) -> Finding:
@@ -64,63 +69,55 @@ def load_kept_up(drill: Drill) -> Check:
             return claim.inconclusive(
                 "", "the load generator did not say what it planned, sent and how late it was"
             )
+        phase, worst, latest = _lateness(history)
         measured = f"{sent} of {planned} sent, p99 {late:.0f} ms late"
-        numbers = {"planned": planned, "sent": sent, "lateness_p99_ms": late}
+        by_phase = f"{measured}; {worst:.0f} ms in {phase}, at most {latest:.0f} ms"
+        numbers = {
+            "planned": planned,
+            "sent": sent,
+            "lateness_p99_ms": late,
+            "lateness_p99_ms_worst_phase": worst,
+            "lateness_max_ms": latest,
+        }
         if sent != planned or not late <= most:
             return claim.inconclusive(measured, "the load generator could not keep up", **numbers)
+        if worst > most:
+            return claim.inconclusive(by_phase, f"the load generator could not keep up in {phase}", **numbers)
+        if latest > LATEST * most:
+            return claim.inconclusive(by_phase, "the load generator stalled", **numbers)
         return claim.held(measured, **numbers)
 
     return Check(claim, look)
 
 
-def took_effect(step: Step) -> Check:
-    """The card's own telemetry showed the fault at the asked dose."""
-    claim = Claim(
-        f"fault.{step.id}.took-effect",
-        f"{step.id} ({step.fault.kind}) is visible on the card at the asked dose",
-        f"visible within {step.effect_within_s:g} s",
-        "fault",
-        step.id,
-    )
+def _lateness(history: History) -> tuple[str, float, float]:
+    """The phase that was offered latest and its p99, and the latest request of all; in ms, by the requests."""
+    late = [
+        (float(request["due"]), (float(request["sent"]) - float(request["due"])) * 1000)
+        for request in history.of_kind("request")
+        if request.get("sent") is not None
+    ]
+    phases = []
+    for window in history.windows():
+        here = [ms for due, ms in late if due in window]
+        if here:
+            name = " ".join(filter(None, (window.phase, window.step)))
+            phases.append((sample_quantile(here, 0.99), name))
+    worst, phase = max(phases, default=(0.0, "no phase"))
+    return phase, worst, max((ms for _, ms in late), default=0.0)
+
+
+def service_stayed_up() -> Check:
+    """The bundled service ran until it was told to stop, and said goodbye."""
+    claim = Claim("run.service-stayed-up", "the service ran until it was told to stop", "it did not die")
 
     def look(history: History) -> Finding:
-        active = history.edge(step.id, "active")
-        if active is not None:
-            took_s = effect_time(active) - float((history.edge(step.id, "injecting") or active)["t"])
-            measured = f"{_dose(active)}, {max(took_s, 0) * 1000:.0f} ms after injection"
-            numbers = {"asked": active.get("asked"), "measured": active.get("measured"), "took_s": took_s}
-            return claim.held(measured, **numbers)
-        return claim.vacuous(_last_dose(history, step.id), f"{NO_EFFECT}{_why(history, step.id)}")
+        told = {str(event["event"]): event for event in history.of_kind("service")}
+        if died := told.get("died"):
+            code, words = died.get("exit_code"), str(died.get("last_words") or "no last words")
+            return claim.broken(f"ended by itself before {died['t']:.1f} s, exit code {code}", words[-300:])
+        if "stopped" not in told:
+            return claim.inconclusive("", "the service did not say goodbye")
+        return claim.held(f"said goodbye at {told['stopped']['t']:.1f} s")
 
     return Check(claim, look)
-
-
-def effect_time(active: Event) -> float:
-    """When the effect was there: as the card shows it, else when we noticed."""
-    seen = active.get("effect_t")
-    return float(active["t"] if seen is None else seen)
-
-
-def _last_dose(history: History, step: str) -> str:
-    """How strong it was when the harness gave up waiting."""
-    doses = [e for e in _edges(history, step) if e.get("measured") is not None and e["edge"] != "gone"]
-    return _dose(doses[-1]) if doses else ""
-
-
-def _dose(edge: Event) -> str:
-    asked, measured, unit = edge.get("asked"), edge.get("measured"), edge.get("unit") or ""
-    if asked is None or measured is None:
-        return "dose not told"
-    return f"{measured:.4g} {unit}".rstrip() + f", {asked:.4g} asked"
-
-
-def _why(history: History, step: str) -> str:
-    edges = list(_edges(history, step))
-    if not edges:
-        return ": it was never begun"
-    reasons = [str(edge["reason"]) for edge in edges if edge.get("reason")]
-    return f": {reasons[0]}" if reasons else ""
-
-
-def _edges(history: History, step: str) -> Iterator[Event]:
-    return (event for event in history.of_kind("fault") if event["step"] == step)

@@ -1,8 +1,13 @@
-"""Probes that read on a schedule: the node's telemetry and the service's /metrics. They change nothing."""
+"""Probes that read on a schedule: the node's telemetry and the service's /metrics. They change nothing.
+
+A probe that can't read leaves a gap among its samples, and what is judged over a gap is inconclusive. Its first
+failure is recorded as well: `transient` if whoever is read did not answer, else the probe itself is wrong.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Mapping
 
@@ -22,7 +27,12 @@ SERIES = {
     "running": "vllm:num_requests_running",
     "queue_depth": "vllm:num_requests_waiting",
     "kv_blocks_held": "brownout_kv_blocks_held",
+    "throttled_steps": "brownout_throttled_steps_total",
+    "running_limit": "brownout_running_limit",
 }
+# Kept apart by a label: our name is followed by a dot and the label's value.
+LABELLED = {"batch_steps": ("brownout_batch_steps_total", "sequences")}
+TRANSIENT = (OSError, httpx2.HTTPError)
 
 
 class Sampler:
@@ -35,6 +45,7 @@ class Sampler:
         self._read = read
         self._interval_s = interval_s
         self._recorder = recorder
+        self._failures: set[bool] = set()  # the kinds of failure that were recorded
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=f"sample-{source}", daemon=True)
 
@@ -53,10 +64,17 @@ class Sampler:
 
     def _take(self) -> None:
         try:
-            values = self._read()
-        except (OSError, ValueError, httpx2.HTTPError):
+            self._recorder.note("sample", source=self._source, values=dict(self._read()))
+        except Exception as error:  # whatever it is, the thread goes on and the history says so
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        transient = isinstance(error, TRANSIENT)
+        if transient in self._failures:
             return
-        self._recorder.note("sample", source=self._source, values=dict(values))
+        self._failures.add(transient)
+        reason = f"{type(error).__name__}: {error}"
+        self._recorder.note("sample_failure", source=self._source, reason=reason, transient=transient)
 
 
 def node_telemetry(gpu: Gpu) -> Callable[[], dict[str, float]]:
@@ -87,14 +105,18 @@ def service_metrics(url: str) -> Callable[[], dict[str, float]]:
 
 
 def parse_exposition(text: str) -> dict[str, float]:
-    """Values of `SERIES` in Prometheus text, summed over labels; a series that is absent or NaN is left out."""
+    """Values of `SERIES`, summed over labels, and of `LABELLED`; a series that is absent or NaN is left out."""
     sums: dict[str, float] = {}
+    labelled: dict[str, float] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
         name, _, value = line.rpartition(" ")
-        family = name.partition("{")[0]
+        family, _, labels = name.partition("{")
         sums[family] = sums.get(family, 0.0) + float(value)
-    return {
-        ours: sums[theirs] for ours, theirs in SERIES.items() if math.isfinite(sums.get(theirs, math.nan))
-    }
+        for ours, (theirs, label) in LABELLED.items():
+            if family == theirs and (found := re.search(rf'(?:^|,){label}="([^"]*)"', labels)):
+                key = f"{ours}.{found[1]}"
+                labelled[key] = labelled.get(key, 0.0) + float(value)
+    read = {ours: sums[theirs] for ours, theirs in SERIES.items() if theirs in sums}
+    return {name: value for name, value in (read | labelled).items() if math.isfinite(value)}

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness import observed
+from harness import observed, totals
 from harness.binomial import ALPHA, weigh
 from harness.claims import claim_of, relative_bound, said, too_few
 from harness.drill import Drill, Slo
@@ -24,6 +24,7 @@ from harness.verdict import Check, Claim, Finding
 
 CONFIDENCE = 1 - ALPHA
 SETTLING_STEP_S = 0.5
+KV_COUNTERS = {"direct_dma_ratio": "direct_dma_bytes", "staged_ratio": "staged_dma_bytes"}
 
 
 def checks(
@@ -59,14 +60,30 @@ class SloAt:
             return self.claim.vacuous("", f"the phase was over before {self.slo.after_s:g} s had passed")
         baseline = self._baseline(history)
         limit = self._limit(baseline)
+        if self.slo.max_ratio is not None and METRICS[self.slo.metric].unit == "ratio" and limit >= 1:
+            allowed = f"the bound would be {said(self.slo.metric, limit)}, which allows everything"
+            return self.claim.inconclusive(f"baseline {said(self.slo.metric, baseline)}", allowed)
         if not math.isfinite(limit):
             reason = f"the baseline has no {self.slo.metric} to compare with"
             return self.claim.inconclusive(f"baseline {said(self.slo.metric, baseline)}", reason)
         if METRICS[self.slo.metric].shape == "total":
-            return self._compared(self._ratio(history, window), baseline, limit)
+            return self._unless_gaps(history, window) or self._compared(
+                self._ratio(history, window), baseline, limit
+            )
         return self._sampled(history, whole, window, baseline, limit)
 
-    def _compared(self, ratio: observed.Ratio, baseline: float, limit: float) -> Finding:
+    def _unless_gaps(self, history: History, window: Window) -> Finding | None:
+        """A total over samples that do not cover their window settles nothing."""
+        source = totals.source_of(self.slo.metric)
+        if not any(event["source"] == source for event in history.of_kind("sample")):
+            return None  # there are none at all, which is told in other words
+        compared_with = history.window("baseline", None) if self.slo.max_ratio is not None else None
+        for each in filter(None, (window, compared_with)):
+            if gap := totals.gap(history, each, source=source):
+                return self.claim.inconclusive("", gap)
+        return None
+
+    def _compared(self, ratio: totals.Ratio, baseline: float, limit: float) -> Finding:
         """Counted, not sampled: compared as it is."""
         if ratio.missing:
             return self.claim.vacuous("", ratio.missing)
@@ -76,6 +93,8 @@ class SloAt:
         if ratio.value < limit if at_least else ratio.value > limit:
             side = "below" if at_least else "above"
             return self.claim.broken(measured, f"{side} {said(self.slo.metric, limit)}", **numbers)
+        if ratio.untested and self.slo.phase == "fault":
+            return self.claim.vacuous(measured, ratio.untested, **numbers)
         return self.claim.held(measured, **numbers)
 
     def _sampled(
@@ -100,6 +119,7 @@ class SloAt:
             "allowed": allowed,
             "lower": weighed.lower,
             "upper": weighed.upper,
+            "design_effect": self.design_effect,  # 1: the confidence assumes independent requests
         }
         if self.slo.phase == "recovery":
             numbers["recovered_s"] = self._recovered_s(history, whole, limit, held=weighed.outcome == "HELD")
@@ -185,11 +205,12 @@ class SloAt:
             return self._ratio(history, window).value
         return self._seen(observed.requests_due(history, window))
 
-    def _ratio(self, history: History, window: Window) -> observed.Ratio:
-        if self.slo.metric == "direct_dma_ratio":
-            return observed.direct_dma(history, window)
-        if self.slo.metric == "running_most":
-            return observed.most_running(history, window)
+    def _ratio(self, history: History, window: Window) -> totals.Ratio:
+        metric = self.slo.metric
+        if metric in KV_COUNTERS:
+            return totals.kv_share(history, window, sent=KV_COUNTERS[metric], metric=metric)
+        if metric == "running_most":
+            return totals.most_running(history, window)
         steps = [self.drill.step(self.step)] if self.step else list(self.drill.timeline)
         weak = [link for step in steps for link in getattr(step.fault, "links", ())]
-        return observed.weak_links(history, window, weak)
+        return totals.weak_links(history, window, weak)

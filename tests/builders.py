@@ -85,24 +85,37 @@ def requests(
 
 
 def service_side(of: Iterable[Event]) -> list[Event]:
-    """What a truthful service records about these requests."""
+    """What a truthful service records about these requests; of those that it rejects, nothing."""
     reasons = {"timeout": "cancelled"}
     told: list[Event] = []
     for request in of:
+        if request["outcome"] == "rejected":
+            continue
         end = reasons.get(request["outcome"], request["outcome"])
         told.append({"kind": "service", "event": "admitted", "id": request["id"], "t": request["due"]})
-        told.append(
-            {"kind": "service", "event": "terminal", "id": request["id"], "t": request["t"], "reason": end}
-        )
+        terminal = {"event": "terminal", "id": request["id"], "t": request["t"], "reason": end}
+        told.append({"kind": "service", "rung": request.get("rung"), **terminal})
     return told
 
 
 def edges(step: str = "vram", *, skip: Iterable[str] = (), later: float = 0.0, **active: Any) -> list[Event]:
-    """A step's four edges; `later` moves them in time, `active` overrides fields of the active edge."""
+    """A step's four edges; `later` moves them in time, `active` overrides fields of the active edge.
+
+    It was looked at while it was held, and there until the undo.
+    """
     dose = {"asked": 2.0, "measured": 1.8, "unit": "MB free", "effect_t": ACTIVE + later}
     times = {"injecting": INJECTING, "active": ACTIVE, "rolling_back": ROLLING_BACK, "gone": GONE}
     made = [{"kind": "fault", "step": step, "edge": edge, "t": t + later} for edge, t in times.items()]
-    return [e | (dose | active if e["edge"] == "active" else {}) for e in made if e["edge"] not in skip]
+    more = {"active": dose | active, "rolling_back": {"held": True, "weakest": 1.9, "looks": 100}}
+    return [e | more.get(e["edge"], {}) for e in made if e["edge"] not in skip]
+
+
+def journal(*events: Event, goodbye: float | None = 42.5) -> list[Event]:
+    """The service's own record: its lines in the order of their time, numbered, and its goodbye."""
+    lines = sorted(events, key=lambda event: float(event["t"]))
+    if goodbye is not None:
+        lines.append({"kind": "service", "event": "stopped", "t": goodbye, "kv_blocks": 0})
+    return [{"n": n, **line} for n, line in enumerate(lines, 1)]
 
 
 def breaker(
@@ -136,6 +149,7 @@ def a_history(
     leftover: dict[str, Any] | None = None,
     end: dict[str, Any] | None = None,
     drill: Drill | None = None,
+    goodbye: float | None = 42.5,
     more: Iterable[Event] = (),
 ) -> History:
     """A clean run, of which a test replaces what it is about."""
@@ -148,6 +162,7 @@ def a_history(
             "kind": "drill",
             "t": 0.0,
             "drill": declared,
+            "world": "local",
             "overrides": [],
             "seed": 7,
             "brownout": "0.1.0",
@@ -155,9 +170,12 @@ def a_history(
         },
         {"kind": "load", "t": 0.0, "state": "started", "planned": played["planned"]},
         *asked,
-        *(service_side(asked) if service is None else service),
         *(edges() if faults is None else faults),
-        *(opened_and_closed() if breakers is None else breakers),
+        *journal(
+            *(service_side(asked) if service is None else service),
+            *(opened_and_closed() if breakers is None else breakers),
+            goodbye=goodbye,
+        ),
         *samples,
         {"kind": "load", "t": END, "state": "finished"} | played,
         *(

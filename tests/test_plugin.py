@@ -139,5 +139,5 @@ def test_an_assertion_on_a_verdict_shows_what_did_not_hold(pytester: pytest.Pyte
     pytester.makepyfile(FIXTURE_TEST)
     result = pytester.runpytest_inprocess("-k", "test_it")
     result.assert_outcomes(failed=1, deselected=1)
-    told = "<UNKNOWN burst-survives-vram: 10 held, 1 inconclusive; INCONCLUSIVE run.complete: the run was cut short>"
+    told = "<UNKNOWN burst-survives-vram: 11 held, 1 inconclusive; INCONCLUSIVE run.complete: the run was cut short>"
     result.stdout.fnmatch_lines([f"E       AssertionError: {told}"])

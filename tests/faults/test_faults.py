@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -52,8 +54,9 @@ def test_a_fault_takes_effect_and_is_gone_after_the_undo(node: SimNode, effect, 
             seen = effect(fault)
             assert seen.since_s is not None
             assert before <= seen.since_s <= time.monotonic()
+            assert seen.residual > 0
         gone = fault.took_effect(node)
-        assert (gone.visible, gone.since_s) == (False, None)
+        assert (gone.visible, gone.since_s, gone.residual) == (False, None, 0)
         before = time.monotonic()
 
 
@@ -78,6 +81,30 @@ def test_a_service_that_frees_memory_does_not_make_vram_oom_look_absent(node: Si
         node.free(ours)
         assert fault.took_effect(node).visible
         assert fault.took_effect(node).since_s == since_s
+
+
+def test_what_is_left_of_a_fault_below_its_dose_is_told(still: SimNode, path, clock) -> None:
+    """A neighbour that gave back most of what it took is not gone."""
+    with SimNode.attach(path, role="neighbour", clock=clock) as other:
+        other.alloc(0, MIB)
+        other.start([("pcie:0:h2d", float("inf"))])
+        other.degrade(["nvlink:0>1"], 0.5)
+        clock.now += 1.0
+        for fault, left in ((VramOom(), MIB), (PcieSaturation(), 1), (NvlinkDegrade(), 1)):
+            seen = fault.took_effect(still)
+            assert (seen.visible, seen.residual) == (False, left)
+    for fault in (VramOom(), PcieSaturation(), NvlinkDegrade()):
+        assert fault.took_effect(still).residual == 0
+
+
+def test_a_neighbour_that_is_killed_is_no_fault_any_more(node: SimNode, effect, soon) -> None:
+    for fault in (VramOom(), PcieSaturation(), NvlinkDegrade()):
+        with fault.inject(node):
+            effect(fault)
+            (pid,) = node.neighbours()
+            os.kill(pid, signal.SIGKILL)
+            soon(lambda fault=fault: not fault.took_effect(node).visible)
+            assert fault.took_effect(node).residual == 0
 
 
 def test_vram_oom_on_a_card_that_the_service_filled_itself_has_no_effect(node: SimNode) -> None:
@@ -109,7 +136,7 @@ def test_pcie_saturation_runs_as_many_streams_as_the_share_needs(fraction: float
 def test_pcie_saturation_leaves_a_competing_copy_the_rest(node: SimNode, effect) -> None:
     fault = PcieSaturation(card=0, fraction=0.9)
     with fault.inject(node):
-        assert effect(fault).measured == pytest.approx(1.0)  # nobody competes
+        assert effect(fault).measured == pytest.approx(0.9)
         (timing,) = node.transfer([("pcie:0:h2d", 64_000.0)])
         assert timing.slowdown == pytest.approx(10, rel=0.05)
         assert fault.took_effect(node).visible
@@ -127,6 +154,21 @@ def test_pcie_saturation_is_measured_over_a_window(still: SimNode, path, clock) 
         assert (seen.visible, seen.since_s, seen.unit) == (True, began, "share of the link")
         other.cancel(copies)
         assert not fault.took_effect(still).visible
+
+
+def test_pcie_saturation_is_as_strong_as_its_copies_are_now(still: SimNode, path, clock) -> None:
+    """Its past does not keep it up when some of its copies end, nor do the service's copies take it down."""
+    with SimNode.attach(path, role="neighbour", clock=clock) as other:
+        both_ways = [("pcie:0:h2d", float("inf")), ("pcie:0:d2h", float("inf"))]
+        other.start(both_ways * 5)
+        some = other.start(both_ways * 4)
+        clock.now += 100.0
+        still.start([("pcie:0:h2d", float("inf"))] * 5)
+        clock.now += 100.0
+        assert PcieSaturation().took_effect(still).measured == pytest.approx(0.9)
+        other.cancel(some)
+        seen = PcieSaturation().took_effect(still)
+        assert (seen.visible, seen.measured) == (False, pytest.approx(5 / 6))
 
 
 def test_a_tenant_that_copies_is_no_saturation(still: SimNode, clock) -> None:

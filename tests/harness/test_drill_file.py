@@ -150,6 +150,30 @@ BAD = {
         "acts on 2 cards; blast_radius.cards_max is 1",
     ),
     "two bounds": (put("slos.1.min", 0.0), "slos[1]: give exactly one of max, min, max_ratio"),
+    "a percentage for a ratio": (
+        put("slos.1.max", 15),
+        "slos[1]: error_ratio max: 15: it is a ratio, between 0 and 1; write 0.15 for 15 %",
+    ),
+    "a bound that every ratio keeps": (
+        put("slos.1.max", 1.0),
+        "slos[1]: error_ratio max: 1: every ratio keeps within that",
+    ),
+    "a bound that no sample can show": (
+        put("slos.1.max", 0.0),
+        "slos[1]: error_ratio max: 0: no number of requests can show it: allow a small share, e.g. max: 0.01",
+    ),
+    "a time that nothing keeps": (
+        put("slos.0.max", -5),
+        "slos[0]: ttft_ms max: -5: give a number of ms above 0",
+    ),
+    "a quantile of a share": (
+        put("slos.1.quantile", 0.9),
+        "slos[1]: error_ratio is no number that each request has, so quantile means nothing",
+    ),
+    "slack without a relative bound": (
+        put("slos.1.slack", 0.1),
+        "slos[1]: slack is added to max_ratio; without one, put it into the bound itself",
+    ),
     "no quantile": (
         put("slos.0.quantile", None),
         "slos[0]: ttft_ms is measured per request: say which quantile, e.g. quantile: 0.9",
@@ -352,9 +376,22 @@ def test_the_report_says_what_the_environment_changed_and_how_to_repeat_it() -> 
     environment = {"NVLINK_BANDWIDTH_PERCENT": "10"}
     drill, told = steer_by_environment(DRILL, environment)
     started = {"t": 0.0, "kind": "drill", "overrides": told, "environment": environment, "sets": ["seed=3"]}
+    started["file"] = "scenarios/weak-link.yaml"
     history = History.of([started])
     summary = summarise(drill, history, judge(drill, history))
     assert summary.facts["overrides"] == (
         "seed=3, NVLINK_BANDWIDTH_PERCENT=10 sets nvlink_degrade.percent of nvlink"
     )
     assert summary.repeat[0].startswith("NVLINK_BANDWIDTH_PERCENT=10 brownout run ")
+
+
+def test_never_and_always_can_be_shown_of_what_is_counted() -> None:
+    """All of it is seen, where of requests only a sample is."""
+    DRILL.model_validate(DRILL.plain() | {"slos": [an_slo("weak_link_share", max=0.0)]})
+    DRILL.model_validate(DRILL.plain() | {"slos": [an_slo("direct_dma_ratio", min=1.0)]})
+
+
+def test_a_drill_may_leave_out_how_long_a_breaker_stays_open() -> None:
+    kept = DRILL.plain()
+    assert all(response.get("open_for_s") is None for response in kept["responses"])
+    assert DRILL.model_validate(kept) == DRILL

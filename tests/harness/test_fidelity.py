@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from harness.run import Interrupted
 from tests.builders import a_drill, a_history, a_lost_request, a_request
 from tests.harness.fake_stage import AlsoPlain
 
-HISTORY = a_history(drill=a_drill())  # 400 answers, of which 100 were due while the fault was on
-DURING = range(105, 205)
+HISTORY = a_history(drill=a_drill())  # 400 answers, of which 105 were due while the fault was on
+DURING = range(105, 210)
 
 
 def indices(events: list[Event]) -> list[int]:
@@ -98,9 +99,42 @@ def test_the_model_that_answered_is_asked_for_the_same_prompt_greedily(
     ]
 
 
-def test_a_server_that_is_gone_gives_no_event_and_so_no_pass(recorder: Recorder) -> None:
+def test_a_server_that_is_gone_is_told_and_so_no_pass(recorder: Recorder) -> None:
     ask_again("http://127.0.0.1:9", ANSWERED, ARRIVALS, 24, 7, recorder)
-    assert list(recorder.history().of_kind("fidelity")) == []
+    (event,) = recorder.history().of_kind("fidelity")
+    assert (event["id"], event["rung"], event["equal"]) == ("r0", "light", None)
+    assert event["reason"] == "ConnectError"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_rung_is_asked_again_however_rarely_it_answered(seed: int) -> None:
+    many = [a_request(n) for n in range(300)]
+    rare = a_history(requests=[*many, a_request(300, rung="light"), a_request(301, rung="int4")])
+    assert {"full", "light", "int4"} == {event["rung"] for event in chosen(rare, 24, seed)}
+
+
+def test_the_key_is_sent_and_never_recorded(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str | None] = []
+
+    def post(self: Any, url: str, json: object) -> None:
+        sent.append(self.headers.get("Authorization"))
+        raise ValueError(f"it holds {sent[-1]}")
+
+    monkeypatch.setenv("BROWNOUT_API_KEY", "of-nobody")
+    monkeypatch.setattr("httpx2.Client.post", post)
+    ask_again("http://127.0.0.1:9", ANSWERED, ARRIVALS, 24, 7, recorder)
+    assert sent == ["Bearer of-nobody"]
+    assert "of-nobody" not in str(recorder.history().events)
+
+
+def test_a_key_that_can_be_no_header_is_not_recorded_either(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWNOUT_API_KEY", "of\nnobody")
+    with AlsoPlain() as server:
+        (event,) = asked(server, recorder)
+    assert event["equal"] is None
+    assert "nobody" not in str(recorder.history().events)
 
 
 def test_asking_stops_as_soon_as_the_drill_is_interrupted(recorder: Recorder) -> None:

@@ -7,89 +7,10 @@ from typing import Any
 import pytest
 
 from harness.history import Event
-from harness.invariants import fidelity, nothing_left, one_terminal_state, truthful_labels
-from harness.verdict import Finding
-from tests.builders import a_drill, a_history, a_lost_request, a_request, requests, service_side
+from harness.invariants import fidelity, nothing_left, truthful_labels
+from tests.builders import a_drill, a_history, a_lost_request, a_request, service_side
 
 DRILL = a_drill()
-TEN = requests(10)
-
-
-def terminal(**history: Any) -> Finding:
-    return one_terminal_state().look(a_history(**history))
-
-
-def test_every_request_ended_once_and_both_sides_agree() -> None:
-    finding = terminal(requests=TEN)
-    assert (finding.outcome, finding.measured) == ("HELD", "10 requests ended, 10 admitted by the service")
-
-
-@pytest.mark.parametrize(
-    ("history", "reason"),
-    [
-        ({"requests": TEN[:-1], "load": {"planned": 10}}, "request 9 never ended for its client"),
-        ({"requests": [*TEN, TEN[3]]}, "request 3 ended 2 times for its client"),
-        ({"requests": TEN, "service": service_side(TEN)[:-1]}, "r9 was admitted and never ended"),
-        (
-            {"requests": TEN, "service": [*service_side(TEN), service_side(TEN)[1]]},
-            "r0 ended 2 times in the service",
-        ),
-    ],
-    ids=["lost", "twice-at-the-client", "lost-in-the-service", "twice-in-the-service"],
-)
-def test_a_request_that_does_not_end_exactly_once_is_broken(history: dict[str, Any], reason: str) -> None:
-    finding = terminal(**history)
-    assert finding.outcome == "BROKEN"
-    assert reason in finding.reason
-
-
-@pytest.mark.parametrize(
-    ("client", "service", "agree"),
-    [
-        ("completed", "completed", True),
-        ("completed", "length", False),
-        ("completed", "failed", False),
-        ("failed", "failed: out of memory", True),
-        ("timeout", "cancelled", True),
-        ("cancelled", "cancelled", True),
-        ("timeout", "failed", False),
-        ("failed", "deadline", True),
-        ("timeout", "deadline", True),
-        ("completed", "deadline", False),
-    ],
-)
-def test_client_and_service_must_tell_the_same_end(client: str, service: str, agree: bool) -> None:
-    request = a_request(0, outcome=client)
-    told = service_side([request])
-    told[1]["reason"] = service
-    finding = terminal(requests=[request], service=told)
-    assert finding.outcome == ("HELD" if agree else "BROKEN")
-
-
-@pytest.mark.parametrize(("apart_s", "outcome"), [(0.1, "HELD"), (3.0, "BROKEN")])
-def test_a_client_that_gives_up_may_cross_with_the_last_bytes_only(apart_s: float, outcome: str) -> None:
-    request = a_lost_request(0, outcome="timeout", waited_s=5.0)
-    told = service_side([request])
-    told[1] |= {"reason": "completed", "t": request["t"] - apart_s}
-    assert terminal(requests=[request], service=told).outcome == outcome
-
-
-@pytest.mark.parametrize(
-    ("history", "lacks"),
-    [
-        ({"service": []}, "the service's own record of its requests"),
-        ({"load": {"planned": None}}, "how many requests were planned"),
-    ],
-    ids=["no-service-events", "no-plan"],
-)
-def test_without_both_records_it_is_inconclusive(history: dict[str, Any], lacks: str) -> None:
-    finding = terminal(requests=TEN, **history)
-    assert (finding.outcome, finding.reason) == ("INCONCLUSIVE", f"the history lacks {lacks}")
-
-
-def test_requests_under_way_when_the_run_was_cut_short_are_not_held_against_the_service() -> None:
-    cut = {"load": {"planned": 12}, "end": {"complete": False}}
-    assert terminal(requests=TEN, **cut).outcome == "INCONCLUSIVE"
 
 
 @pytest.mark.parametrize(("label", "value"), [("rung", None), ("model", "")])
@@ -101,6 +22,18 @@ def test_an_answer_without_its_labels_is_broken(label: str, value: Any) -> None:
 def test_a_request_that_was_not_answered_needs_no_label() -> None:
     history = a_history(requests=[a_request(0), a_lost_request(1)])
     assert truthful_labels(DRILL).look(history).measured == "all 1 answers"
+
+
+def test_an_answer_that_names_another_rung_than_the_service_recorded_is_broken() -> None:
+    told = service_side([a_request(0), a_request(1, rung="light")])
+    finding = truthful_labels(DRILL).look(a_history(requests=[a_request(0), a_request(1)], service=told))
+    assert (finding.outcome, finding.reason) == ("BROKEN", "r1 says full and was made by light")
+
+
+def test_labels_that_no_record_confirms_are_inconclusive() -> None:
+    bare = [{name: v for name, v in e.items() if name != "rung"} for e in service_side([a_request(0)])]
+    finding = truthful_labels(DRILL).look(a_history(requests=[a_request(0)], service=bare))
+    assert finding.outcome == "INCONCLUSIVE"
 
 
 def test_a_server_by_url_owes_no_rung() -> None:
@@ -116,6 +49,41 @@ def test_one_answer_with_other_tokens_is_broken_and_named() -> None:
     wrong = {"kind": "fidelity", "t": 41.5, "id": "r77", "equal": False, "rung": "full"}
     finding = fidelity(DRILL).look(a_history(more=[wrong]))
     assert (finding.outcome, finding.measured, finding.reason) == ("BROKEN", "1 of 25 differ", "r77")
+
+
+def asked_again(*equal: bool | None, rung: str | None = "full") -> list[Event]:
+    kind = {"kind": "fidelity", "rung": rung, "reason": "HTTP status 503"}
+    return [{"t": 41.5, "id": f"r{100 + n}", "equal": told, **kind} for n, told in enumerate(equal)]
+
+
+@pytest.mark.parametrize("told", [[None], [True, None]])
+def test_one_answer_that_could_not_be_had_again_is_inconclusive(told: list[bool | None]) -> None:
+    finding = fidelity(DRILL).look(a_history(more=asked_again(*told)))
+    assert finding.outcome == "INCONCLUSIVE"
+    assert finding.reason == "1 could not be asked again: HTTP status 503"
+
+
+def test_one_that_differs_is_broken_also_if_others_could_not_be_had_again() -> None:
+    assert fidelity(DRILL).look(a_history(more=asked_again(None, False))).outcome == "BROKEN"
+
+
+def test_fewer_than_were_to_be_compared_is_inconclusive() -> None:
+    assert fidelity(DRILL).look(a_history(fidelity=23)).outcome == "INCONCLUSIVE"
+    few = [a_request(n) for n in range(5)]
+    assert fidelity(DRILL).look(a_history(requests=few, fidelity=5)).outcome == "HELD", "all there are"
+
+
+def test_a_rung_that_answered_and_was_not_compared_is_inconclusive() -> None:
+    both = [*(a_request(n) for n in range(30)), a_request(30, rung="light")]
+    finding = fidelity(DRILL).look(a_history(requests=both))
+    assert (finding.outcome, finding.reason) == ("INCONCLUSIVE", "no answer of light was among them")
+    compared = fidelity(DRILL).look(a_history(requests=both, more=asked_again(True, rung="light")))
+    assert compared.outcome == "HELD"
+
+
+def test_without_rungs_a_difference_may_be_float_noise() -> None:
+    told = a_history(fidelity=0, more=asked_again(*[True] * 23, False, rung=None))
+    assert fidelity(DRILL).look(told).outcome == "INCONCLUSIVE"
 
 
 def test_fidelity_that_nobody_checked_is_inconclusive() -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from harness.history import History
+from harness.history import Event, History
 from harness.judge import judge
 from harness.verdict import Verdict
 from tests.builders import (
     a_drill,
     a_history,
+    a_request,
     a_response,
     a_step,
     an_slo,
@@ -36,6 +37,7 @@ def test_a_clean_run_passes_with_every_finding_held() -> None:
     verdict = judge(DRILL, a_history(drill=DRILL))
     assert list(outcomes(verdict)) == [
         "run.complete",
+        "run.service-stayed-up",
         "load.kept-up",
         "steady-state.ttft_ms.p90",
         "fault.vram.took-effect",
@@ -43,6 +45,7 @@ def test_a_clean_run_passes_with_every_finding_held() -> None:
         "response.no-false-alarm",
         "response.vram.memory.detected",
         "response.vram.memory.closed-again",
+        "response.vram.containment",
         "slo.fault.vram.ttft_ms.p90",
         "slo.recovery.vram.ttft_ms.p90",
         "invariant.one-terminal-state",
@@ -141,10 +144,110 @@ def test_a_fault_without_effect_tests_nothing() -> None:
         "fault.vram.took-effect",
         "response.vram.memory.detected",
         "response.vram.memory.closed-again",
+        "response.vram.containment",
         "slo.fault.vram.ttft_ms.p90",
         "slo.recovery.vram.ttft_ms.p90",
     ]
     assert verdict.status == "UNKNOWN"
+
+
+LOST = {"kind": "fault", "t": 13.5, "step": "vram", "edge": "lost", "reason": "the neighbour died"}
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason"),
+    [
+        ([*edges(), LOST], "the fault was lost after 3.0 s"),
+        (
+            [e | ({"held": False} if "held" in e else {}) for e in edges()],
+            "the fault was lost: the last look did not show it",
+        ),
+        (
+            [{name: value for name, value in e.items() if name != "held"} for e in edges()],
+            "nobody looked whether the fault was there until the undo",
+        ),
+        (edges(skip=["rolling_back"]), "nobody looked whether the fault was there until the undo"),
+    ],
+    ids=["lost", "not-there-at-the-end", "nobody-looked", "no-undo"],
+)
+def test_a_fault_that_did_not_last_shows_nothing_about_the_service(faults: list[Event], reason: str) -> None:
+    """Not even what is BROKEN: with a fault on and off again, a breaker may well open and close again."""
+    for asked in (None, SLOW_FAULT):
+        verdict = judge(DRILL, a_history(faults=faults, requests=asked))
+        about_it = [
+            "fault.vram.took-effect",
+            *(f.id for f in verdict.findings if f.id.startswith(("slo.", "response.v"))),
+        ]
+        assert {verdict.finding(name).outcome for name in about_it} == {"INCONCLUSIVE"}
+        assert {verdict.finding(name).reason for name in about_it} == {reason}
+        assert verdict.status == "UNKNOWN"
+
+
+def test_a_service_that_died_fails_the_drill_on_any_ground() -> None:
+    died = {"kind": "service", "event": "died", "t": 41.0, "exit_code": -9, "last_words": "killed"}
+    verdict = judge(DRILL, a_history(more=[died], load={"sent": 0}, goodbye=None))
+    finding = verdict.finding("run.service-stayed-up")
+    assert (finding.outcome, finding.reason) == ("BROKEN", "killed")
+    assert finding.measured == "ended by itself before 41.0 s, exit code -9"
+    assert verdict.status == "FAIL"
+
+
+def test_a_service_that_says_no_goodbye_is_not_known_to_have_stayed_up() -> None:
+    assert outcomes(judge(DRILL, a_history(goodbye=None)))["run.service-stayed-up"] == "INCONCLUSIVE"
+
+
+def test_a_server_by_url_is_not_ours_to_stay_up() -> None:
+    by_url = a_drill(target={"url": "http://localhost:8000"}, timeline=[])
+    assert "run.service-stayed-up" not in outcomes(judge(by_url, a_history(faults=[], breakers=[])))
+
+
+def test_a_probe_that_is_wrong_makes_the_run_incomplete_and_one_that_got_no_answer_does_not() -> None:
+    failure = {
+        "kind": "sample_failure",
+        "t": 5.0,
+        "source": "node",
+        "reason": "KeyError: 'x'",
+        "transient": False,
+    }
+    wrong = judge(DRILL, a_history(more=[failure]))
+    assert wrong.finding("run.complete").reason == "the node samples failed: KeyError: 'x'"
+    assert wrong.status == "UNKNOWN"
+    assert judge(DRILL, a_history(more=[failure | {"transient": True}])).status == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        (
+            [a_request(n, sent=a_request(n)["due"] + 0.3) for n in (120, 130)],
+            "the load generator could not keep up in fault vram",
+        ),
+        ([a_request(102, sent=12.0)], "the load generator stalled"),
+    ],
+    ids=["in-one-phase", "a-single-one-in-no-phase"],
+)
+def test_requests_that_were_late_in_one_phase_are_not_hidden_by_the_others(
+    late: list[Event], reason: str
+) -> None:
+    by_index = {request["index"]: request for request in [*requests(), *late]}
+    verdict = judge(DRILL, a_history(requests=list(by_index.values())))
+    assert verdict.finding("load.kept-up").outcome == "INCONCLUSIVE"
+    assert verdict.finding("load.kept-up").reason == reason
+
+
+def test_a_response_that_says_how_long_is_judged_for_it_at_the_targets_scale() -> None:
+    """The breaker stays open for 11.4 s."""
+    for scale, outcome in ((0.1, "HELD"), (0.25, "BROKEN")):
+        drill = a_drill(responses=[a_response(open_for_s=60)], target={"breaker_time_scale": scale})
+        finding = judge(drill, a_history()).finding("response.vram.memory.stays-open")
+        assert (finding.outcome, finding.measured) == (outcome, "open for 11.4 s")
+
+
+def test_another_breaker_in_a_step_may_be_noise_on_doubtful_ground() -> None:
+    moves = [*opened_and_closed(), breaker(15.0, "open", name="pcie")]
+    assert outcomes(judge(DRILL, a_history(breakers=moves)))["response.vram.containment"] == "BROKEN"
+    late = judge(DRILL, a_history(breakers=moves, load={"lateness_p99_ms": 900.0}))
+    assert outcomes(late)["response.vram.containment"] == "INCONCLUSIVE"
 
 
 def test_a_fault_that_stayed_below_its_dose_says_how_strong_it_was() -> None:
@@ -179,7 +282,7 @@ def test_a_step_that_was_never_begun_is_vacuous_and_says_so() -> None:
 
 def test_the_dose_asked_and_measured_is_told() -> None:
     finding = judge(DRILL, a_history()).finding("fault.vram.took-effect")
-    assert finding.measured == "1.8 MB free, 2 asked, 500 ms after injection"
+    assert finding.measured == "1.8 MB free, 2 asked, 500 ms after injection; weakest 1.9 in 100 looks"
 
 
 def test_a_rollback_that_was_not_confirmed_fails_with_its_reason() -> None:

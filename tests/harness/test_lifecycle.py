@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import random
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,11 +17,17 @@ from typing import Any, Literal
 import pytest
 
 from faults.base import Effect, Fault
+from faults.gpu.profiles import MIB
+from faults.gpu.sim import SimNode
 from faults.noop import Noop
+from faults.nvlink import NvlinkDegrade
+from faults.pcie import PcieSaturation
+from faults.vram import VramOom
 from harness.drill import Step
+from harness.effect import took_effect
 from harness.errors import OwnFailure
 from harness.history import Event
-from harness.lifecycle import LOOK_EVERY_S, Lifecycle
+from harness.lifecycle import HELD_LOOK_EVERY_S, LOOK_EVERY_S, Lifecycle
 from harness.recorder import Recorder
 from harness.run import Interrupted
 
@@ -61,6 +70,9 @@ class Scripted(Fault):
     fades_after_s: float = 0.25
     fail_at: Literal["inject", "effect", "undo", "after"] | None = None
     measures: bool = True
+    lost_s: tuple[float, float] | None = None  # when it is off while it is held, after it was injected
+    left_for_s: float = 0.0  # for how long something of it is left after the undo
+    unreadable_from_s: float = 1e9
 
     @contextmanager
     def inject(self, gpu: Any) -> Iterator[None]:
@@ -79,10 +91,15 @@ class Scripted(Fault):
         if self.fail_at == ("effect" if gpu.disturbed else "after"):
             raise RuntimeError("telemetry is gone")
         past = gpu.now - gpu.since
+        if gpu.disturbed and past >= self.unreadable_from_s:
+            raise RuntimeError("telemetry is gone")
+        left = 0.0 if gpu.disturbed or past >= self.left_for_s else 3.0
+        if gpu.disturbed and self.lost_s and self.lost_s[0] <= past < self.lost_s[1]:
+            return Effect(False, 0.8, 0.1, "share", None, "lost")
         visible = past >= self.shows_after_s if gpu.disturbed else past < self.fades_after_s
         dose = 0.9 if self.measures else math.nan
         since_s = gpu.since + self.shows_after_s if visible else None
-        return Effect(visible, 0.8, dose if visible else 0.1, "share", since_s, "as told")
+        return Effect(visible, 0.8, dose if visible else 0.1, "share", since_s, "as told", left)
 
 
 def a_step(fault: Fault | None = None, **settings: Any) -> Step:
@@ -140,6 +157,45 @@ def test_a_fault_is_injected_held_from_when_it_shows_undone_and_seen_to_be_gone(
     }  # fmt: skip
     assert undo["t"] - active["t"] == pytest.approx(HOLD_S)
     assert 0.25 <= gone["t"] - undo["t"] <= 0.25 + 2 * LOOK_EVERY_S
+
+
+def test_a_fault_that_lasts_is_seen_to_until_the_undo(play: Any, card: Card) -> None:
+    undo = play()[2]
+    assert (undo["held"], undo["weakest"]) == (True, 0.9)
+    assert undo["looks"] == pytest.approx(HOLD_S / HELD_LOOK_EVERY_S, abs=2)
+
+
+def test_a_fault_that_is_lost_while_it_is_held_is_told_and_held_on(play: Any) -> None:
+    edges = play(Scripted(lost_s=(3.0, 99.0)))
+    assert names(edges) == ["injecting", "active", "lost", "rolling_back", "gone"]
+    lost, undo = edges[2:4]
+    assert lost["t"] == pytest.approx(3.0, abs=2 * HELD_LOOK_EVERY_S)
+    assert lost["measured"] == 0.1
+    assert lost["reason"].startswith("no longer visible at the asked dose")
+    assert (undo["held"], undo["weakest"]) == (False, 0.1)
+    assert undo["t"] - edges[1]["t"] == pytest.approx(HOLD_S)
+
+
+def test_a_fault_that_comes_back_was_lost_all_the_same(play: Any) -> None:
+    edges = play(Scripted(lost_s=(3.0, 4.0)))
+    assert names(edges) == ["injecting", "active", "lost", "rolling_back", "gone"]
+    assert (edges[3]["held"], edges[3]["weakest"]) == (True, 0.1)
+
+
+def test_a_fault_that_can_no_longer_be_looked_at_is_not_told_as_held(play: Any, card: Card) -> None:
+    edges = play(Scripted(unreadable_from_s=3.0))
+    assert names(edges) == ["injecting", "active", "rolling_back", "broken", "gone"]
+    assert edges[2]["held"] is False
+    assert not card.disturbed
+
+
+def test_a_fault_of_which_something_is_left_is_not_gone(play: Any) -> None:
+    undo, gone = play(Scripted(left_for_s=2.0))[2:]
+    assert gone["edge"] == "gone"
+    assert gone["t"] - undo["t"] == pytest.approx(2.0, abs=2 * LOOK_EVERY_S)
+    edges = play(Scripted(left_for_s=99))
+    assert edges[-1]["edge"] == "broken"
+    assert edges[-1]["reason"] == "some of it is left (3) 5 s after the undo"
 
 
 def test_a_fault_that_never_shows_is_waited_for_as_long_as_the_step_says_and_not_held(
@@ -285,6 +341,40 @@ def test_whatever_fails_and_whenever_it_is_interrupted_no_fault_is_left_on(
         assert told[0] == "injecting"
         assert told[-1] in ("gone", "broken")
         assert told.count("rolling_back") == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [VramOom(), PcieSaturation(), NvlinkDegrade()], ids=lambda fault: fault.kind
+)
+@pytest.mark.parametrize("killed", [False, True])
+def test_on_a_node_a_fault_lasts_until_the_undo_unless_its_neighbour_is_killed(
+    killed: bool, fault: Fault, tmp_path: Path
+) -> None:
+    """And a service that frees memory, or copies a lot, does not make it look lost."""
+    recorder = Recorder(tmp_path / "history.jsonl")
+    with SimNode.create(tmp_path / "node", cards=2) as node:
+        ours = node.alloc(0, 10 * MIB)
+
+        def wait(until: float) -> None:
+            nonlocal ours
+            time.sleep(max(until - time.monotonic(), 0.0))
+            if recorder.history().edge("one", "active") and ours:
+                node.free(ours)
+                ours = None
+                node.start([("pcie:0:h2d", math.inf)] * 5)
+                for pid in node.neighbours() if killed else ():
+                    os.kill(pid, signal.SIGKILL)
+
+        Lifecycle(node, recorder, wait).run(a_step(fault, hold_s=0.5))
+    recorder.close()
+    edges = edges_of(recorder)
+    assert ("lost" in names(edges)) == killed
+    assert names(edges)[-1] == "gone"
+    undo = recorder.history().edge("one", "rolling_back")
+    assert undo is not None
+    assert undo["held"] is not killed
+    outcome = took_effect(a_step(fault)).look(recorder.history()).outcome
+    assert outcome == ("INCONCLUSIVE" if killed else "HELD")
 
 
 class FullDisk:

@@ -40,6 +40,47 @@ python_gc_objects_collected_total{generation="0"} 7.0
     assert parse_exposition(text) == {"steps": 12.0, "computed_tokens": 150.0, "queue_depth": 0.0}
 
 
+def test_steps_are_kept_apart_by_the_sequences_that_were_computed_together() -> None:
+    text = """\
+brownout_batch_steps_total{sequences="1"} 10.0
+brownout_batch_steps_total{model="full",sequences="4"} 3.0
+brownout_batch_steps_total{model="light",sequences="4"} 2.0
+brownout_batch_steps_created{sequences="1"} 1.7e9
+brownout_throttled_steps_total 7.0
+brownout_running_limit 4.0
+"""
+    assert parse_exposition(text) == {
+        "batch_steps.1": 10.0,
+        "batch_steps.4": 5.0,
+        "throttled_steps": 7.0,
+        "running_limit": 4.0,
+    }
+
+
+@pytest.mark.parametrize("wrong", [RuntimeError("a bug"), KeyError("x"), TypeError("y")])
+def test_a_probe_that_is_wrong_goes_on_and_is_told(wrong: Exception, recorder: Recorder) -> None:
+    reads: list[Exception] = [wrong, wrong]
+    enough = threading.Event()
+
+    def read() -> dict[str, float]:
+        if reads:
+            raise reads.pop()
+        enough.set()
+        return {"x": 1.0}
+
+    with Sampler("node", read, 0.001, recorder):
+        assert enough.wait(5)
+    (failure,) = recorder.history().of_kind("sample_failure")
+    assert (failure["source"], failure["transient"]) == ("node", False)
+    assert failure["reason"].startswith(type(wrong).__name__)
+
+
+def test_a_value_that_can_not_be_recorded_is_told_as_well(recorder: Recorder) -> None:
+    with Sampler("node", lambda: {"x": float("nan")}, 1000.0, recorder):
+        pass
+    assert [e["transient"] for e in recorder.history().of_kind("sample_failure")] == [False]
+
+
 @pytest.mark.parametrize("number", ["NaN", "+Inf", "-Inf"])
 def test_a_series_that_is_no_number_is_left_out(number: str) -> None:
     text = f'vllm:num_requests_running{{m="a"}} 1\nvllm:num_requests_running{{m="b"}} {number}\n'
@@ -77,6 +118,11 @@ def test_a_read_that_fails_is_no_sample_and_the_next_one_is_taken(recorder: Reco
 
     with Sampler("target", read, 0.001, recorder):
         assert enough.wait(5)
+    failures = list(recorder.history().of_kind("sample_failure"))
+    assert [(e["source"], e["reason"], e["transient"]) for e in failures] == [
+        ("target", "OSError: gone", True),
+        ("target", "ValueError: garbage", False),
+    ], "once each"
     told = samples(recorder)
     assert told[0] == {"x": 1.0}
     assert set(map(str, told[1:])) == {"{'x': 2.0}"}

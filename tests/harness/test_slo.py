@@ -257,8 +257,133 @@ def test_the_weak_links_share_without_data_says_why(
     assert (finding.outcome, finding.reason) == ("VACUOUS", f"no data for weak_link_share: {reason}")
 
 
-def test_the_most_sequences_running_at_once_are_compared_as_they_were_seen() -> None:
-    seen = [sample(11.0 + i, running=running) for i, running in enumerate((3, 9, 4))]
-    finding = found(a_history(samples=seen), an_slo("running_most", max=8))
-    assert finding.outcome == "BROKEN"
-    assert finding.numbers["value"] == 9
+def steps(*at: tuple[float, dict[int, int]], throttled: float = 5.0) -> list[Event]:
+    """Samples of how many steps computed so many sequences; `throttled` grows between the first and the last."""
+    last = at[-1][0]
+    return [
+        sample(
+            t,
+            throttled_steps=throttled if t == last else 0.0,
+            **{f"batch_steps.{n}": c for n, c in by.items()},
+        )
+        for t, by in at
+    ]
+
+
+FOUR = an_slo("running_most", max=4)
+
+
+def test_the_most_sequences_computed_together_are_those_whose_steps_were_counted() -> None:
+    """Sixteen were computed together before, and nine in one step between two samples."""
+    before = {1: 50, 4: 10, 16: 7}
+    held = found(a_history(samples=steps((11, before), (20, before | {4: 30}))), FOUR)
+    assert (held.outcome, held.numbers["value"]) == ("HELD", 4)
+    broken = found(a_history(samples=steps((11, before), (20, before | {9: 1, 4: 30}))), FOUR)
+    assert (broken.outcome, broken.numbers["value"]) == ("BROKEN", 9)
+
+
+def test_a_limit_that_never_held_anything_back_shows_nothing() -> None:
+    idle = steps((11, {1: 50}), (20, {1: 70}), throttled=0.0)
+    finding = found(a_history(samples=idle), FOUR)
+    assert (finding.outcome, finding.reason) == ("VACUOUS", "the lowered limit never held a request back")
+    over = steps((11, {1: 50}), (20, {1: 50, 9: 3}), throttled=0.0)
+    assert found(a_history(samples=over), FOUR).outcome == "BROKEN", "it is over the bound all the same"
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [
+        ([sample(t, running=3) for t in (11, 20)], "the service's samples lack batch_steps"),
+        (steps((11, {4: 9}), (20, {4: 9})), "nothing was computed in the window"),
+    ],
+    ids=["not-exported", "idle"],
+)
+def test_the_most_sequences_without_data_say_why(samples: list[Event], reason: str) -> None:
+    finding = found(a_history(samples=samples), FOUR)
+    assert (finding.outcome, finding.reason) == ("VACUOUS", f"no data for running_most: {reason}")
+
+
+def staged(*, skip: tuple[float, float] = (0, 0), bytes_each: float = 40.0) -> list[Event]:
+    """A sample each 0.25 s, but for those between `skip`."""
+    times = [n / 4 for n in range(160)]
+    return [
+        sample(t, computed_kv_bytes=100.0 * t, staged_dma_bytes=bytes_each * t)
+        for t in times
+        if not skip[0] < t < skip[1]
+    ]
+
+
+def test_staged_kv_is_compared_with_what_the_computed_tokens_have() -> None:
+    held = found(a_history(samples=staged()), an_slo("staged_ratio", min=0.1))
+    assert (held.outcome, held.measured, held.asked) == ("HELD", "40 %", "≥ 10 %")
+    broken = found(a_history(samples=staged(bytes_each=1.0)), an_slo("staged_ratio", min=0.1))
+    assert (broken.outcome, broken.reason) == ("BROKEN", "below 10 %")
+
+
+@pytest.mark.parametrize(
+    ("skip", "told"),
+    [
+        ((14.0, 17.0), "from 14.0 s to 17.0 s"),
+        ((9.0, 13.0), "from 10.5 s to 13.0 s"),
+        ((18.0, 30.0), "from 18.0 s to 21.0 s"),
+        ((5.0, 30.0), "from 10.5 s to 21.0 s"),
+    ],
+    ids=["in-between", "at-the-start", "at-the-end", "all"],
+)
+def test_a_total_over_a_gap_in_its_samples_is_inconclusive(skip: tuple[float, float], told: str) -> None:
+    finding = found(a_history(samples=staged(skip=skip)), an_slo("staged_ratio", min=0.1))
+    assert (finding.outcome, finding.reason) == ("INCONCLUSIVE", f"samples are missing {told}")
+
+
+def test_a_short_gap_is_none() -> None:
+    assert (
+        found(a_history(samples=staged(skip=(14.0, 15.5))), an_slo("staged_ratio", min=0.1)).outcome == "HELD"
+    )
+
+
+def test_a_total_compared_with_a_baseline_that_has_a_gap_is_inconclusive() -> None:
+    slo = an_slo("staged_ratio", max_ratio=2.0)
+    assert found(a_history(samples=staged(skip=(2, 6))), slo).outcome == "INCONCLUSIVE"
+    assert found(a_history(samples=staged()), slo).outcome == "HELD"
+
+
+def test_a_relative_bound_that_allows_everything_is_none() -> None:
+    some_failed = [*requests(20, make=a_lost_request), *requests(380, start=2.0)]  # 20 % of the baseline
+    assert found(a_history(requests=some_failed), an_slo("error_ratio", max_ratio=3.0)).outcome == "HELD"
+    finding = found(a_history(requests=some_failed), an_slo("error_ratio", max_ratio=6.0))
+    assert (finding.outcome, finding.reason) == (
+        "INCONCLUSIVE",
+        "the bound would be 120 %, which allows everything",
+    )
+
+
+def test_a_sampled_finding_says_how_independent_its_requests_are_taken_to_be() -> None:
+    slo = an_slo(quantile=0.9, max=500)
+    assert found(a_history(), slo).numbers["design_effect"] == 1.0
+
+
+def test_what_is_due_during_the_undo_belongs_to_the_fault() -> None:
+    """And what is due between the injection and the effect to no window."""
+    windows = a_history().windows()
+    assert [(w.phase, w.start, w.end) for w in windows] == [
+        ("baseline", 0.0, 10.0),
+        ("fault", 10.5, 21.0),
+        ("recovery", 21.0, 40.0),
+    ]
+
+
+def test_the_fault_begins_when_the_card_says_so_not_when_it_was_noticed() -> None:
+    late = a_history(faults=[e | ({"t": 12.0} if e["edge"] == "active" else {}) for e in edges()])
+    assert late.window("fault", "vram").start == 10.5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("skip", [(), ("gone",), ("rolling_back", "gone")])
+def test_all_that_is_due_is_in_one_window_but_for_what_is_due_before_the_effect(
+    skip: tuple[str, ...],
+) -> None:
+    two = [*edges("one", skip=skip), *edges("two", later=15.0)]
+    windows = a_history(faults=two).windows()
+    for n in range(400):
+        due = n / 10
+        before = 10.0 <= due < 10.5 or 25.0 <= due < 25.5
+        assert sum(due in window for window in windows) == (0 if before else 1), due
