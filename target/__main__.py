@@ -1,7 +1,8 @@
 """The bundled service as a process: `python -m target --node FILE`, on a simulated node that exists already.
 
-Prints one JSON line on standard output when it serves: {"port": …, "url": …}. SIGTERM drains: /ready goes false
-first, streams under way may finish, what is left is cancelled, and everything on the cards is given back.
+Prints one JSON line on standard output when it serves: {"port": …, "url": …, "pid": …}. SIGTERM drains: /ready
+goes false and new requests are sent elsewhere; then the port closes, and answers under way may finish; what is
+left ends with an error that says so, and everything on the cards is given back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -32,6 +34,8 @@ from target.models.assembly import assemble
 from target.models.simulated_cards import SimulatedCards
 from target.service import LocalService
 from target.settings import Settings
+
+LAST_WORDS_S = 2.0  # for the ends of answers to reach their clients, after the drain
 
 
 def main() -> int:
@@ -55,7 +59,8 @@ def run(options: argparse.Namespace) -> None:
         config = settings.engine_config()
         ladder = assemble(settings, config, device, options.home)
         engine = Engine(config, device, ladder.rungs, ladder.codec.decode, ladder.end_tokens, journal)
-        exposition = Exposition([spec.name for spec in ladder.rungs.values()], list(engine.breakers))
+        models = [spec.name for spec in ladder.rungs.values()]
+        exposition = Exposition(models, list(engine.breakers), config.max_running)
         measures = Measures(exposition, lambda: engine)
         driver = Driver(engine, ladder.runner, device, measures.observe)
         service = LocalService(driver, ladder.codec, measures)
@@ -74,22 +79,39 @@ async def serve(
     service: LocalService, listening: socket.socket, settings: Settings, *, watch_stdin: bool
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    web = server(create_app(service), shutdown_s=max(1, round(settings.drain_s)))
+    longest_s = max(settings.drain_s, settings.drain_ready_s)
+    web = server(create_app(service), shutdown_s=math.ceil(longest_s + LAST_WORDS_S))
     loop = asyncio.get_running_loop()
-
-    def drain() -> None:
-        service.draining = True
-        web.should_exit = True
-
+    told = asyncio.Event()
     web.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]  # ours are in charge
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, drain)
+        loop.add_signal_handler(number, told.set)
     if watch_stdin:
-        threading.Thread(target=end_with_stdin, args=(loop, drain), daemon=True).start()
+        threading.Thread(target=end_with_stdin, args=(loop, told.set), daemon=True).start()
     host, port = listening.getsockname()[:2]
     sys.stdout.write(json.dumps({"port": port, "url": f"http://{host}:{port}", "pid": os.getpid()}) + "\n")
     sys.stdout.flush()
-    await web.serve(sockets=[listening])
+
+    def close_port() -> None:
+        web.should_exit = True
+
+    draining = asyncio.create_task(drain(service, told, settings, close_port))
+    try:
+        await web.serve(sockets=[listening])
+    finally:
+        draining.cancel()
+
+
+async def drain(
+    service: LocalService, told: asyncio.Event, settings: Settings, close_port: Callable[[], None]
+) -> None:
+    """Once told: say so where balancers look, close the port, and end what is still under way in the end."""
+    await told.wait()
+    service.draining = True
+    await asyncio.sleep(settings.drain_ready_s)
+    close_port()
+    await asyncio.sleep(settings.drain_s - settings.drain_ready_s)
+    service.end_all("the service is stopping")
 
 
 def end_with_stdin(loop: asyncio.AbstractEventLoop, drain: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from target.breaker import BreakerConfig
 
@@ -13,7 +13,9 @@ OPEN_S = {"memory": 60.0, "pcie": 30.0, "nvlink": 120.0}
 
 @dataclass(frozen=True)
 class Countermeasures:
-    """Which responses are on; detection always is."""
+    """Which responses are on; detection always is. Part of what the service is started with, so read from JSON."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     vram: bool = True
     pcie: bool = True
@@ -25,7 +27,7 @@ class EngineConfig:
     """What the engine may do in one step, and when it degrades."""
 
     max_running: int = 16
-    max_running_throttled: int = 8
+    max_running_throttled: int = 4  # while memory is short
     max_queue: int = 64
     step_tokens: int = 96  # decode and prefill tokens of one step
     chunk_tokens: int = 64  # prefill tokens of one sequence in one step

@@ -19,6 +19,7 @@ from target.device import Device, LinkReading
 from target.engine import Engine
 from target.plan import Plan, Route, Runner
 from target.request import Finished, GenerationRequest, Output, Rejected
+from target.transfers import Transfers
 
 IDLE_WAIT_S = 0.02
 MEMORY_INTERVAL_S = 0.02
@@ -43,26 +44,26 @@ class Stream:
 
 
 class Watch:
-    """The engine's ears during a step, with the clock added."""
+    """The engine's ears during a step, with lock and clock added."""
 
-    def __init__(self, engine: Engine, lock: threading.Lock, clock: Clock) -> None:
-        self._engine, self._lock, self._clock = engine, lock, clock
+    def __init__(self, transfers: Transfers, lock: threading.Lock, clock: Clock) -> None:
+        self._transfers, self._lock, self._clock = transfers, lock, clock
 
     def begin_copy(self) -> int | None:
         with self._lock:
-            return self._engine.begin_copy(self._clock())
+            return self._transfers.begin_copy(self._clock())
 
     def saw_copy(self, readings: Many[LinkReading]) -> None:
         with self._lock:
-            self._engine.saw_copy(readings, self._clock())
+            self._transfers.saw_copy(readings, self._clock())
 
     def route(self) -> Route:
         with self._lock:
-            return self._engine.route(self._clock())
+            return self._transfers.route(self._clock())
 
     def saw_exchange(self, readings: Many[LinkReading]) -> None:
         with self._lock:
-            self._engine.saw_exchange(readings, self._clock())
+            self._transfers.saw_exchange(readings, self._clock())
 
 
 class Driver:
@@ -87,7 +88,7 @@ class Driver:
         self._streams: dict[str, Stream] = {}
         self._inbox: list[tuple[str, Any]] = []
         self._inbox_lock = threading.Lock()
-        self._beat_s = clock()
+        self._beat_s = self._memory_seen_s = clock()
         self._threads = [
             threading.Thread(target=self._step_loop, name="engine", daemon=True),
             threading.Thread(target=self._memory_loop, name="memory-watch", daemon=True),
@@ -113,6 +114,10 @@ class Driver:
     def step_age_s(self) -> float:
         """Seconds since the step loop last went round: it does so even with nothing to compute."""
         return self._clock() - self._beat_s
+
+    def memory_age_s(self) -> float:
+        """Seconds since the engine last heard of the cards' memory."""
+        return self._clock() - self._memory_seen_s
 
     def look(self, read: Callable[[], Found]) -> Found:
         """Read the engine between two of its moves; waits for none of its steps."""
@@ -140,13 +145,17 @@ class Driver:
         """Stop a request before the next step."""
         self._post("cancel", request_id)
 
+    def end_all(self, message: str) -> None:
+        """End whatever is left before the next step; each hears so, as cancelled."""
+        self._post("end all", message)
+
     def _post(self, verb: str, what: Any) -> None:
         with self._inbox_lock:
             self._inbox.append((verb, what))
         self._wake.set()
 
     def _step_loop(self) -> None:
-        watch = Watch(self.engine, self._lock, self._clock)
+        watch = Watch(self.engine.transfers, self._lock, self._clock)
         while not self._stop.is_set():
             try:
                 self._go_round(watch)
@@ -169,6 +178,7 @@ class Driver:
 
     def _run(self, plan: Plan, watch: Watch) -> None:
         """One step. Whatever it raises fails its own sequences and no others, and is raised."""
+        started_s = self._clock()
         try:
             outcome = self._runner.execute(plan, watch)
         except Exception as error:
@@ -177,18 +187,22 @@ class Driver:
                 self._deliver()
             raise
         with self._lock:
-            self.engine.commit(plan, outcome, self._clock())
+            now = self._clock()
+            self.engine.commit(plan, outcome, now, now - started_s)
             self._deliver()
 
     def _memory_loop(self) -> None:
+        failing = False
         while not self._stop.wait(MEMORY_INTERVAL_S):
             try:
                 headroom = self._device.headroom()
-            except Exception:
-                log.exception("the cards' memory could not be read")
-                continue
-            with self._lock:
-                self.engine.observe_memory(headroom, self._clock())
+                with self._lock:
+                    self.engine.observe_memory(headroom, self._clock())
+                self._memory_seen_s, failing = self._clock(), False
+            except Exception:  # the watch goes on; if it goes on failing, /health says so
+                if not failing:
+                    log.exception("the cards' memory could not be watched")
+                failing = True
 
     def _take_inbox(self) -> None:
         with self._inbox_lock:
@@ -196,6 +210,9 @@ class Driver:
         for verb, what in inbox:
             if verb == "cancel":
                 self.engine.cancel(what, self._clock())
+                continue
+            if verb == "end all":
+                self.engine.end_all(what, self._clock())
                 continue
             request, stream = what
             refusal = self.engine.submit(request, self._clock())

@@ -21,54 +21,24 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # half of all series
 BREAKER_STATES = ("closed", "open", "half_open")
 FINISH_REASONS = ("stop", "length", "cancelled", "deadline", "failed")
 LATENCY_S = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    20,
-    40,
-    80,
-    160,
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5),
+    *(0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160),
 )
 INTER_TOKEN_S = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    10,
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15),
+    *(0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10),
 )
 
 TOTALS = {  # name: what it counts, over the life of the service
     "brownout_steps": "Engine steps",
+    "brownout_throttled_steps": "Steps in which only the limit lowered for want of memory kept a request waiting",
     "brownout_computed_tokens": "Tokens computed, including those computed again",
     "brownout_computed_kv_bytes": "KV bytes that the computed tokens have on one card",
     "brownout_direct_dma_bytes": "KV bytes that one card sent to the host by direct DMA",
     "brownout_staged_dma_bytes": "KV bytes that one card sent to the host through staging",
+    "brownout_swap_in_bytes": "KV bytes that one card got back from the host",
+    "brownout_recomputed_tokens": "Tokens whose KV was lost and is computed again",
+    "brownout_out_of_memory": "Allocations that failed because a card was full",
     "brownout_downgraded": "Requests answered by a lower rung than the first",
     "vllm:num_preemptions": "Preemptions",
 }
@@ -77,16 +47,25 @@ TOTALS = {  # name: what it counts, over the life of the service
 class Exposition:
     """One registry. Each series exists from the start, so that a rate over it has a first value."""
 
-    def __init__(self, models: Sequence[str], breakers: Sequence[str]) -> None:
+    def __init__(self, models: Sequence[str], breakers: Sequence[str], running_most: int) -> None:
         self._registry = CollectorRegistry()
         self._totals = {name: Counter(name, what, registry=self._registry) for name, what in TOTALS.items()}
         self._last_totals = dict.fromkeys(TOTALS, 0.0)
+        self._batch_steps = self._by_batch("brownout_batch_steps", "Steps by sequences computed together")
+        self._batch_seconds = self._by_batch("brownout_batch_seconds", "Seconds spent in these steps")
+        self._last_batches: dict[int, tuple[int, float]] = {}
 
         self._running = self._gauge("vllm:num_requests_running", "Requests being computed")
         self._waiting = self._gauge("vllm:num_requests_waiting", "Requests in the queue")
         self._kv_usage = self._gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 means all")
         self._kv_blocks = self._gauge("brownout_kv_blocks_held", "KV blocks that are held")
         self._kv_bytes = self._gauge("brownout_kv_bytes_per_token", "Size of one token's KV")
+        self._fragmentation = self._gauge(
+            "brownout_vram_fragmentation", "1 - longest run of free KV blocks / all free ones"
+        )
+        self._running_limit = Gauge(
+            "brownout_running_limit", "Requests that may be computed at once now", registry=self._registry
+        )
 
         self._prompt_tokens = self._counter("vllm:prompt_tokens", "Tokens of prompts")
         self._generation_tokens = self._counter("vllm:generation_tokens", "Tokens of answers")
@@ -110,7 +89,7 @@ class Exposition:
             ["breaker", "to"],
             registry=self._registry,
         )
-        self._begin_series(models, breakers)
+        self._begin_series(models, breakers, running_most)
 
     def render(self) -> bytes:
         """Everything, as text/plain; version=0.0.4."""
@@ -151,6 +130,18 @@ class Exposition:
             self._totals[name].inc(max(total - self._last_totals[name], 0.0))
             self._last_totals[name] = total
 
+    def set_batches(self, steps: Mapping[int, int], seconds: Mapping[int, float]) -> None:
+        """Take the service's own counts by how many sequences were computed together, which only grow."""
+        for sequences, total in steps.items():
+            last_steps, last_seconds = self._last_batches.get(sequences, (0, 0.0))
+            self._batch_steps.labels(sequences).inc(max(total - last_steps, 0))
+            self._batch_seconds.labels(sequences).inc(max(seconds[sequences] - last_seconds, 0.0))
+            self._last_batches[sequences] = total, seconds[sequences]
+
+    def set_running_limit(self, limit: int) -> None:
+        """How many requests may be computed at once."""
+        self._running_limit.set(limit)
+
     def set_gauges(
         self,
         model: str,
@@ -160,14 +151,16 @@ class Exposition:
         kv_usage: float | None = None,
         kv_blocks_held: int | None = None,
         kv_bytes_per_token: int | None = None,
+        fragmentation: float | None = None,
     ) -> None:
-        """How one model is doing now; what is not given stays. `kv_usage` is from 0 to 1."""
+        """How one model is doing now; what is not given stays. Shares are from 0 to 1."""
         for gauge, value in (
             (self._running, running),
             (self._waiting, waiting),
             (self._kv_usage, kv_usage),
             (self._kv_blocks, kv_blocks_held),
             (self._kv_bytes, kv_bytes_per_token),
+            (self._fragmentation, fragmentation),
         ):
             if value is not None:
                 gauge.labels(model).set(value)
@@ -184,15 +177,19 @@ class Exposition:
     def _gauge(self, name: str, what: str) -> Gauge:
         return Gauge(name, what, ["model_name"], registry=self._registry)
 
+    def _by_batch(self, name: str, what: str) -> Counter:
+        return Counter(name, what, ["sequences"], registry=self._registry)
+
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, ["model_name", *labels], registry=self._registry)
 
     def _histogram(self, name: str, what: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, what, ["model_name"], buckets=buckets, registry=self._registry)
 
-    def _begin_series(self, models: Sequence[str], breakers: Sequence[str]) -> None:
+    def _begin_series(self, models: Sequence[str], breakers: Sequence[str], running_most: int) -> None:
         for model in models:
             self.set_gauges(model, running=0, waiting=0, kv_usage=0.0, kv_blocks_held=0, kv_bytes_per_token=0)
+            self.set_gauges(model, fragmentation=0.0)
             for histogram in (self._ttft, self._itl, self._e2e, self._queue):
                 histogram.labels(model)
             for reason in FINISH_REASONS:
@@ -201,3 +198,7 @@ class Exposition:
             self._generation_tokens.labels(model)
         for breaker in breakers:
             self.set_breaker(breaker, "closed")
+        for sequences in range(1, running_most + 1):
+            self._batch_steps.labels(sequences)
+            self._batch_seconds.labels(sequences)
+        self.set_running_limit(running_most)

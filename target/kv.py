@@ -6,6 +6,7 @@ the card's memory is felt as a failed allocation, as on a card that several proc
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,11 @@ class KvShape:
     def slab_bytes(self) -> int:
         return SLAB_BLOCKS * aligned(self.block_bytes)
 
+    @property
+    def token_bytes(self) -> int:
+        """Of the KV of one token, on one card."""
+        return self.block_bytes // BLOCK_TOKENS
+
 
 def aligned(nbytes: int) -> int:
     """Rounded up to whole pages of the block table."""
@@ -42,9 +48,7 @@ class KvPool:
         self._grow = grow
         self._release = release
         self._slabs: dict[int, object] = {}
-        self._free: dict[
-            int, None
-        ] = {}  # ordered: lowest slab first, so that high slabs drain and can be released
+        self._free: list[int] = []  # a heap: the lowest block goes first, so that high slabs drain
         self._references: dict[int, int] = {}
         for _ in range(shape.slabs_least):
             self.grow()
@@ -72,15 +76,14 @@ class KvPool:
         index = next(i for i in range(self.shape.slabs_most) if i not in self._slabs)
         self._slabs[index] = self._grow(self.shape.slab_bytes)
         for block in range(index * SLAB_BLOCKS, (index + 1) * SLAB_BLOCKS):
-            self._free[block] = None
+            heapq.heappush(self._free, block)
         return True
 
     def allocate(self) -> int | None:
         """A block with one reference, the lowest that is free; None if none is."""
         if not self._free:
             return None
-        block = min(self._free)
-        del self._free[block]
+        block = heapq.heappop(self._free)
         self._references[block] = 1
         return block
 
@@ -93,19 +96,20 @@ class KvPool:
         self._references[block] -= 1
         if self._references[block] == 0:
             del self._references[block]
-            self._free[block] = None
+            heapq.heappush(self._free, block)
 
     def shrink(self, *, keep_free: int = 0) -> int:
         """Give back slabs without a held block, while `keep_free` blocks stay free; returns how many."""
         released = 0
+        free = set(self._free)
         for index in sorted(self._slabs, reverse=True):
-            blocks = range(index * SLAB_BLOCKS, (index + 1) * SLAB_BLOCKS)
-            spare = self.free - SLAB_BLOCKS >= keep_free
+            blocks = set(range(index * SLAB_BLOCKS, (index + 1) * SLAB_BLOCKS))
+            spare = len(free) - SLAB_BLOCKS >= keep_free
             if len(self._slabs) <= self.shape.slabs_least or not spare:
                 break
-            if all(block in self._free for block in blocks):
-                for block in blocks:
-                    del self._free[block]
+            if blocks <= free:
+                free -= blocks
+                self._free = sorted(free)  # which is a heap
                 self._release(self._slabs.pop(index))
                 released += 1
         return released
@@ -133,6 +137,8 @@ class KvPool:
     def check_integrity(self) -> None:
         """AssertionError unless every block is either free or held, and nothing else is."""
         blocks = {i * SLAB_BLOCKS + j for i in self._slabs for j in range(SLAB_BLOCKS)}
-        assert not self._free.keys() & self._references.keys(), "a block is both free and held"
-        assert self._free.keys() | self._references.keys() == blocks, "a block is neither free nor held"
+        free = set(self._free)
+        assert len(free) == len(self._free), "a block is free twice"
+        assert not free & self._references.keys(), "a block is both free and held"
+        assert free | self._references.keys() == blocks, "a block is neither free nor held"
         assert all(count > 0 for count in self._references.values()), "a held block has no reference"

@@ -8,6 +8,7 @@ same loss.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import permutations
 
 from target.breaker import Breaker
@@ -52,6 +53,7 @@ def nvlink(a: int, b: int) -> str:
     return f"nvlink:{a}>{b}"
 
 
+@lru_cache(maxsize=64)  # asked for every all-reduce, while the weak links hardly ever change
 def ring_around(weak: frozenset[str], cards: int) -> tuple[int, ...]:
     """A ring over all cards that uses no weak link in either direction, or as few as there can be."""
     if cards < 3:

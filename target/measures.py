@@ -67,20 +67,27 @@ class Measures:
                 waiting=len(engine.scheduler.waiting) if rung == RUNGS[0] else 0,
                 kv_usage=pool.held / max(1, pool.blocks_most),
                 kv_blocks_held=pool.held,
-                kv_bytes_per_token=spec.kv.block_bytes // 16,
+                kv_bytes_per_token=spec.kv.token_bytes,
+                fragmentation=pool.fragmentation,
             )
         counts = engine.counts
         self._exposition.set_totals(
             {
                 "brownout_steps": counts.steps,
+                "brownout_throttled_steps": counts.throttled_steps,
                 "brownout_computed_tokens": counts.computed_tokens,
                 "brownout_computed_kv_bytes": counts.computed_kv_bytes,
                 "brownout_direct_dma_bytes": counts.direct_bytes,
                 "brownout_staged_dma_bytes": counts.staged_bytes,
+                "brownout_swap_in_bytes": counts.swap_in_bytes,
+                "brownout_recomputed_tokens": counts.recomputed_tokens,
+                "brownout_out_of_memory": counts.out_of_memory,
                 "brownout_downgraded": self._downgraded,
                 "vllm:num_preemptions": counts.preemptions,
             }
         )
+        self._exposition.set_batches(counts.batch_steps, counts.batch_seconds)
+        self._exposition.set_running_limit(engine.scheduler.running_limit(now))
         for name, breaker in engine.breakers.items():
             state = breaker.state(now).value
             moved_at = breaker.since_s + self._unix_minus_monotonic if breaker.since_s else None

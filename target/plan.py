@@ -55,12 +55,14 @@ class Route:
 
 @dataclass
 class Plan:
-    """One step. The runner first swaps in, then computes each rung's batch, then writes KV through."""
+    """One step. The runner first swaps in, then computes each rung's batch, then writes KV through,
+    both by direct DMA in chunks, each of which it asks for."""
 
     batches: dict[Rung, list[Work]] = field(default_factory=dict)
     swap_ins: list[Sequence] = field(default_factory=list)
     write_through: list[Work] = field(default_factory=list)  # by direct DMA, waited for
     staging: Staging | None = None  # started, not waited for
+    throttled: bool = False  # a request waits that only the lowered limit on running ones kept out
 
     def works(self) -> Iterator[Work]:
         for batch in self.batches.values():
@@ -73,11 +75,15 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What a step did, by sequence id, and the write-through that arrived (tokens now in the host tier)."""
+    """What a step did, by sequence id.
+
+    A sequence of the plan's `swap_ins` that got back fewer tokens than planned did nothing else in the step.
+    """
 
     tokens: dict[str, int] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    on_host: dict[str, int] = field(default_factory=dict)
+    restored: dict[str, int] = field(default_factory=dict)  # tokens that came back from the host tier
+    on_host: dict[str, int] = field(default_factory=dict)  # tokens that are in the host tier now
     staged: list[Staging] = field(default_factory=list)
 
 
@@ -85,7 +91,7 @@ class LinkWatch(Protocol):
     """The engine, seen by the runner: it hears of every transfer at once and may change course within a step."""
 
     def begin_copy(self) -> int | None:
-        """Before each chunk of direct DMA: how many tokens' KV it may carry; None: stop using it for now."""
+        """Before each chunk of direct DMA, either way: how many tokens' KV it may carry; None: stop for now."""
 
     def saw_copy(self, readings: Many[LinkReading]) -> None:
         """After each chunk of direct DMA."""

@@ -2,14 +2,17 @@
 
 Decodes come first, then prefills in chunks, both in order of rank. A sequence that lacks a block takes it from
 the pool, then from the card, then from whoever has the lowest rank: that one is preempted and keeps its place.
-A pass never ends at the first request that does not fit.
+A pass does not end at the first new request that does not fit. One that gave way and does not fit again lets no
+new one past it to the same model, or smaller ones would keep it waiting for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Many
 
 from target.config import EngineConfig
+from target.counts import Counts
 from target.kv import KvPool
 from target.ladder import Ladder
 from target.plan import Plan, Work
@@ -24,6 +27,9 @@ class Scheduler:
         config: EngineConfig,
         pools: Mapping[Rung, KvPool],
         ladder: Ladder,
+        counts: Counts,
+        *,
+        may_swap_in: Callable[[float], bool],
         out_of_memory: type[Exception],
         on_out_of_memory: Callable[[Exception], None],
         on_preempted: Callable[[Sequence, int], None],
@@ -33,13 +39,15 @@ class Scheduler:
         self._config = config
         self._pools = pools
         self._ladder = ladder
+        self._counts = counts
+        self._may_swap_in = may_swap_in
         self._out_of_memory = out_of_memory
         self._on_out_of_memory = on_out_of_memory
         self._on_preempted = on_preempted
         self._card_is_full = False  # within one pass: asking a full card again is futile
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a new sequence behind its equals."""
+        """Queue a sequence behind who goes before it."""
         self.waiting.append(sequence)
         self.waiting.sort(key=lambda s: s.rank)
 
@@ -61,40 +69,70 @@ class Scheduler:
             for sequence in list(self.running):
                 if sequence.state is State.RUNNING and (sequence.pending == 1) == decoding and budget:
                     budget -= self._give_work(plan, sequence, budget)
-        for sequence in list(self.waiting):
-            if not budget or len(self.running) >= self._running_most(now):
-                break
-            if sequence in ran:
-                continue  # it gave way in this very pass: back at once, it would have work twice
-            budget -= self._start(plan, sequence, budget, now)
+        self._admit(plan, ran, budget, now)
         # A later sequence's need may have preempted one that had its work already.
         for rung, batch in plan.batches.items():
             plan.batches[rung] = [work for work in batch if work.sequence.state is State.RUNNING]
         return plan
 
-    def _running_most(self, now: float) -> int:
+    def running_limit(self, now: float) -> int:
+        """How many may run at once: fewer while memory is short. Who runs already goes on."""
         return self._config.max_running_throttled if self._ladder.throttles(now) else self._config.max_running
 
-    def _start(self, plan: Plan, sequence: Sequence, budget: int, now: float) -> int:
+    def _admit(self, plan: Plan, ran: set[Sequence], budget: int, now: float) -> None:
+        """Start who waits, as far as budget, limit and blocks go."""
+        limit = self.running_limit(now)
+        crowded: set[Rung] = set()  # where one that gave way did not fit
+        for sequence in list(self.waiting):
+            if sequence in ran:  # it gave way in this very pass: back at once, it would have work twice
+                assert sequence.rung is not None
+                crowded.add(sequence.rung)
+                continue
+            if not budget:
+                break
+            if len(self.running) >= limit:
+                plan.throttled = len(self.running) < self._config.max_running
+                break
+            budget -= self._start(plan, sequence, budget, crowded, now)
+
+    def _start(self, plan: Plan, sequence: Sequence, budget: int, crowded: set[Rung], now: float) -> int:
         """Move a waiting sequence to the running set if its next tokens fit; returns the tokens planned."""
-        if sequence.state is State.WAITING and not sequence.output_tokens:
-            sequence.rung = self._ladder.choose(sequence, now)
-        was_swapped = sequence.state is State.SWAPPED
-        restored = sequence.on_host if was_swapped else 0
+        swaps_in = sequence.state is State.SWAPPED and self._may_swap_in(now)
+        restored = sequence.on_host if swaps_in else 0
+        chooses = not (sequence.output_tokens or restored)
+        rungs = self._ladder.choices(sequence, now) if chooses else (sequence.rung,)
         count = min(len(sequence.tokens) - restored, budget, self._config.chunk_tokens)
         # One that gave way returns when all its tokens fit, or it would give way again and again.
         upto = len(sequence.tokens) if sequence.preemptions else restored + count
-        if not self._reserve(sequence, upto, may_preempt=False):
+        if not self._find_room(sequence, rungs, upto, crowded):
             return 0
+        if chooses:
+            self._ladder.started(sequence, now)
         self.waiting.remove(sequence)
         self.running.append(sequence)
         self.running.sort(key=lambda s: s.rank)
         sequence.state = State.RUNNING
         sequence.started_s = now if sequence.started_s is None else sequence.started_s
-        if was_swapped:
-            sequence.computed = restored
+        self._counts.recomputed_tokens += sequence.on_host - restored
+        sequence.computed = sequence.on_host = restored
+        if restored:
             plan.swap_ins.append(sequence)
         return self._give_work(plan, sequence, budget)
+
+    def _find_room(self, sequence: Sequence, rungs: Many[Rung | None], upto: int, crowded: set[Rung]) -> bool:
+        """Blocks for the first `upto` tokens on the first of the rungs that has them; else it is as it was."""
+        before = sequence.rung
+        for rung in rungs:
+            assert rung is not None
+            if rung in crowded and not sequence.preemptions:
+                continue
+            sequence.rung = rung
+            if self._reserve(sequence, upto, may_preempt=False):
+                return True
+            if sequence.preemptions:
+                crowded.add(rung)
+        sequence.rung = before
+        return False
 
     def _give_work(self, plan: Plan, sequence: Sequence, budget: int) -> int:
         count = min(sequence.pending, budget, self._config.chunk_tokens)
@@ -149,8 +187,9 @@ class Scheduler:
         sequence.computed = 0
         sequence.preemptions += 1
         self._free_blocks(sequence)
-        self.waiting.append(sequence)
-        self.waiting.sort(key=lambda s: s.rank)
+        self.add(sequence)
+        self._counts.preemptions += 1
+        self._counts.recomputed_tokens += lost
         self._on_preempted(sequence, lost)
 
     def _free_blocks(self, sequence: Sequence) -> None:

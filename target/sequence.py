@@ -37,7 +37,6 @@ class Sequence:
     computed: int = 0
     on_host: int = 0
     blocks: list[int] = field(default_factory=list)
-    text: str = ""
     started_s: float | None = None
     first_token_s: float | None = None
     preemptions: int = 0

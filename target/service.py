@@ -9,7 +9,9 @@ from target.api.service import Health, ModelCard
 from target.driver import STALLED_S, Driver
 from target.measures import Measures
 from target.models.tokenizer import TextCodec
-from target.request import GenerationRequest, Output
+from target.request import GenerationRequest, Output, Rejected
+
+RETRY_S = 1.0  # a balancer has sent its next request elsewhere by then
 
 
 class LocalService:
@@ -34,22 +36,37 @@ class LocalService:
         return self._codec.chat_prompt(messages)
 
     def submit(self, request: GenerationRequest) -> AsyncGenerator[Output, None]:
+        if self.draining:
+            return self._refuse(request)
         self._measures.arrived(request.id, time.monotonic(), request.model)
         return self._driver.submit(request)
 
     def cancel(self, engine_id: str) -> None:
         self._driver.cancel(engine_id)
 
+    def end_all(self, message: str) -> None:
+        """End every answer that is under way, with an error that says why."""
+        self._driver.end_all(message)
+
     def health(self) -> Health:
+        """Not well if the engine does not step, nor if it no longer hears how full the cards are."""
         age_s = self._driver.step_age_s()
-        return Health(
-            age_s < STALLED_S, age_s, "" if age_s < STALLED_S else "the step loop does not go round"
-        )
+        if age_s >= STALLED_S:
+            return Health(False, age_s, "the step loop does not go round")
+        if self._driver.memory_age_s() >= STALLED_S:
+            return Health(False, age_s, "the cards' memory is not being watched")
+        return Health(True, age_s)
 
     def ready(self) -> tuple[bool, str]:
         if self.draining:
             return False, "draining"
-        return (True, "") if self.health().stepping else (False, "the step loop does not go round")
+        health = self.health()
+        return health.stepping, health.detail
 
     def exposition(self) -> bytes:
         return self._driver.look(lambda: self._measures.render(time.monotonic()))
+
+    async def _refuse(self, request: GenerationRequest) -> AsyncGenerator[Output, None]:
+        refusal = Rejected(503, "draining", "the service is draining and takes no new requests", RETRY_S)
+        self._measures.observe(request.id, refusal, time.monotonic())
+        yield refusal

@@ -10,16 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from target.config import Countermeasures, EngineConfig, breaker_configs
 
 
-class Responses(BaseModel):
-    """Which countermeasures are on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    vram: bool = True
-    pcie: bool = True
-    nvlink: bool = True
-
-
 class Settings(BaseModel):
     """One service."""
 
@@ -32,16 +22,18 @@ class Settings(BaseModel):
     max_running: int = Field(default=16, ge=1)
     max_queue: int = Field(default=64, ge=1)
     breaker_time_scale: float = Field(default=1.0, gt=0, le=1)
+    # From the signal to end: how long /ready says so before the port closes, and how long answers may go on.
+    drain_ready_s: float = Field(default=0.3, ge=0)
     drain_s: float = Field(default=5.0, ge=0)
-    countermeasures: Responses = Responses()
+    countermeasures: Countermeasures = Countermeasures()
 
     def engine_config(self) -> EngineConfig:
         """The engine's part of it."""
         return EngineConfig(
             max_running=self.max_running,
-            max_running_throttled=max(1, self.max_running // 2),
+            max_running_throttled=max(1, self.max_running // 5),
             max_queue=self.max_queue,
             preemption=self.preemption,
             breakers=breaker_configs(self.breaker_time_scale),
-            countermeasures=Countermeasures(**self.countermeasures.model_dump()),
+            countermeasures=self.countermeasures,
         )

@@ -103,8 +103,8 @@ def test_nothing_else_is_imported_than_the_standard_library_ourselves_and_what_i
 
 
 CORE = (
-    *("breaker", "config", "device", "engine", "kv", "ladder"),
-    *("links", "plan", "request", "scheduler", "sequence", "text"),
+    *("admission", "answers", "breaker", "config", "counts", "device", "engine", "host_tier", "kv", "ladder"),
+    *("links", "plan", "records", "request", "scheduler", "sequence", "text", "transfers"),
 )
 OUTSIDE = {
     *("socket", "ssl", "select", "selectors", "http", "urllib", "subprocess", "multiprocessing", "signal"),
@@ -170,7 +170,7 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
 
 LONGEST_FILE, LONGEST_FUNCTION = 260, 60
 # Longer ones, and how long they may be. Only ever make these smaller.
-RATCHET = {"target/engine.py": 450}
+RATCHET: dict[str, int] = {}
 
 
 @pytest.mark.parametrize("file", FILES)

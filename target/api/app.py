@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -51,18 +52,10 @@ class Api:
         return self._exchange(request, body, card, prompt, "messages", ChatShape)
 
     async def models(self, request: Request) -> Response:
-        cards = [
-            {
-                "id": card.id,
-                "object": "model",
-                "created": 0,
-                "owned_by": "brownout",
-                "max_model_len": card.max_context,
-                "brownout": {"rung": card.rung},
-            }
-            for card in self._service.models()
-        ]
-        return JSONResponse({"object": "list", "data": cards})
+        return JSONResponse({"object": "list", "data": [_listed(card) for card in self._service.models()]})
+
+    async def model(self, request: Request) -> Response:
+        return JSONResponse(_listed(self._card(request.path_params["model_id"])))
 
     async def health(self, request: Request) -> Response:
         health = self._service.health()
@@ -151,12 +144,24 @@ def create_app(
             Route("/v1/completions", api.completions, methods=["POST"]),
             Route("/v1/chat/completions", api.chat, methods=["POST"]),
             Route("/v1/models", api.models),
+            Route("/v1/models/{model_id:path}", api.model),
             Route("/health", api.health),
             Route("/ready", api.ready),
             Route("/metrics", api.metrics),
         ],
         exception_handlers=HANDLERS,
     )
+
+
+def _listed(card: ModelCard) -> dict[str, Any]:
+    return {
+        "id": card.id,
+        "object": "model",
+        "created": 0,
+        "owned_by": "brownout",
+        "max_model_len": card.max_context,
+        "brownout": {"rung": card.rung},
+    }
 
 
 def _check_prompt(prompt: list[int], max_tokens: int, card: ModelCard, field: str) -> None:

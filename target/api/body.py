@@ -18,7 +18,8 @@ from pydantic import (
 
 from target.api.errors import ApiError
 
-# Parameters of the OpenAI API that this service lacks; each is accepted at the value that changes nothing.
+# Parameters of the OpenAI API that this service lacks; each is accepted at the value that changes nothing, and
+# null is as good as absent.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -31,16 +32,31 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
     "response_format": ({"type": "text"},),
 }
-IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+# Accepted at any value, because none would change the answer: nothing here reasons, stores or bills.
+IGNORED = {
+    *("user", "metadata", "store", "service_tier", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_retention", "reasoning_effort"),
+}
+# The same of an assistant's message, which clients send back as they got it.
+NEUTRAL_IN_MESSAGE: dict[str, tuple[Any, ...]] = {"tool_calls": ([],), "annotations": ([],)}
 MAX_STOPS = 4
 HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _as_list(stop: Any) -> Any:
     return [stop] if isinstance(stop, str) else stop
+
+
+def _without_nulls(fields: Any) -> Any:
+    if not isinstance(fields, dict):
+        return fields
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 Stops = Annotated[
@@ -52,6 +68,9 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     include_usage: bool = False
+    include_obfuscation: bool = False  # padding against eavesdroppers: accepted, and there is none
+
+    _nulls = model_validator(mode="before")(_without_nulls)
 
 
 class GenerationBody(BaseModel):
@@ -108,13 +127,26 @@ class TextPart(BaseModel):
 
 
 class Message(BaseModel):
-    """One message of a chat; its parts are joined, and only text is understood."""
+    """One message of a chat; its parts are joined, and only text is understood. An assistant may have said nothing."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Literal["system", "developer", "user", "assistant"]
     content: list[TextPart]
     name: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_was_got(cls, fields: Any) -> Any:
+        fields = _without_nulls(fields)
+        if not isinstance(fields, dict) or fields.get("role") != "assistant":
+            return fields
+        said = {
+            name: value
+            for name, value in fields.items()
+            if not _is_one_of(value, NEUTRAL_IN_MESSAGE.get(name, ()))
+        }
+        return {"content": "", **said}
 
     @field_validator("content", mode="before")
     @classmethod
@@ -152,10 +184,15 @@ def read_body(kind: type[Body], raw: bytes) -> Body:
 
 
 def _without_neutral(fields: dict[str, Any]) -> dict[str, Any]:
+    fields = _without_nulls(fields)
     for name, allowed in NEUTRAL.items():
-        value = fields.get(name)
-        if value is not None and value not in allowed:
+        if name in fields and not _is_one_of(fields[name], allowed):
             raise ApiError(
-                400, "unsupported_parameter", f"{name}: {value!r} is not supported here", param=name
+                400, "unsupported_parameter", f"{name}: {fields[name]!r} is not supported here", param=name
             )
     return {name: value for name, value in fields.items() if name not in NEUTRAL and name not in IGNORED}
+
+
+def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    """As JSON has it: 0 is 0.0, but not false."""
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)

@@ -21,7 +21,7 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the engine steps (an idle one does), and seconds since it last did."""
+    """Whether the engine steps (an idle one does) and sees its cards, and seconds since it last stepped."""
 
     stepping: bool
     last_step_age_s: float

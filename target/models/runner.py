@@ -35,14 +35,16 @@ class TorchRunner:
         outcome = Outcome()
         arrived = self._arrived()
         for sequence in plan.swap_ins:
-            self._swap_in(sequence)
-        for rung, works in plan.batches.items():
-            if works:
+            outcome.restored[sequence.id] = self._swap_in(sequence, watch)
+        cut_short = {s.id for s in plan.swap_ins if outcome.restored[s.id] < s.computed}
+        for rung, planned in plan.batches.items():
+            if works := [work for work in planned if work.sequence.id not in cut_short]:
                 model = self._models[rung]
                 batch = batch_of(works, model.spare)
                 logits = model.forward(batch, lambda parts: self._all_reduce(parts, watch))
                 self._sample(logits, [work for work in works if work.sample], outcome)
-        self._write_through(plan.write_through, watch, outcome)
+        computed = [work for work in plan.write_through if work.sequence.id not in cut_short]
+        self._write_through(computed, watch, outcome)
         # Only now, when nothing can fail any more, or the engine would never hear of it.
         if arrived is not None:
             self._staging = None
@@ -98,11 +100,16 @@ class TorchRunner:
         slots = torch.tensor(slots_of(table, start, count))
         host[:, :, :, start : start + count] = cache[:, :, :, slots]
 
-    def _swap_in(self, sequence: Sequence) -> None:
-        count = sequence.computed
-        self._device.copy("h2d", count * self._token_bytes(sequence))
-        slots = torch.tensor(slots_of(sequence.blocks, 0, count))
-        self._cache(sequence)[:, :, :, slots] = self._host[sequence.id][1][:, :, :, :count]
+    def _swap_in(self, sequence: Sequence, watch: LinkWatch) -> int:
+        """Direct DMA from the host tier, for as long as the engine lets it; returns the tokens that are back."""
+        done = 0
+        while done < sequence.computed and (chunk := watch.begin_copy()) is not None:
+            count = min(chunk, sequence.computed - done)
+            watch.saw_copy(self._device.copy("h2d", count * self._token_bytes(sequence)))
+            done += count
+        slots = torch.tensor(slots_of(sequence.blocks, 0, done), dtype=torch.long)
+        self._cache(sequence)[:, :, :, slots] = self._host[sequence.id][1][:, :, :, :done]
+        return done
 
     def _cache(self, sequence: Sequence) -> Tensor:
         assert sequence.rung is not None

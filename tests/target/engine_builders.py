@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from target.breaker import BreakerState
@@ -124,9 +124,10 @@ class HashRunner:
         outcome = Outcome()
         arrived = self._arrived()
         for sequence in plan.swap_ins:
-            self._swap_in(sequence)
+            outcome.restored[sequence.id] = self._swap_in(sequence, watch)
         if self.breaks(plan):
             raise RuntimeError("the step died")
+        plan = self._without_those_cut_short(plan, outcome)
         self._compute(plan, watch, outcome)
         self._write_through(plan, watch, outcome)
         if arrived is not None:
@@ -205,13 +206,29 @@ class HashRunner:
             held[position] = self._read(sequence.rung, blocks, position)
         self.host[sequence.id] = (sequence.rung, held)
 
-    def _swap_in(self, sequence: Course) -> None:
+    def _swap_in(self, sequence: Course, watch: LinkWatch) -> int:
         assert sequence.rung is not None
-        self.device.copy("h2d", sequence.computed * KV_BYTES)
         rung, held = self.host[sequence.id]
         assert rung == sequence.rung
-        for position in range(sequence.computed):
-            self.slots[rung, self._slot(sequence.blocks, position)] = held[position]
+        done = 0
+        while done < sequence.computed and (chunk := watch.begin_copy()) is not None:
+            upto = min(done + chunk, sequence.computed)
+            watch.saw_copy(self.device.copy("h2d", (upto - done) * KV_BYTES))
+            for position in range(done, upto):
+                self.slots[rung, self._slot(sequence.blocks, position)] = held[position]
+            done = upto
+        return done
+
+    def _without_those_cut_short(self, plan: Plan, outcome: Outcome) -> Plan:
+        cut_short = {s.id for s in plan.swap_ins if outcome.restored[s.id] < s.computed}
+        return replace(
+            plan,
+            batches={
+                rung: [work for work in works if work.sequence.id not in cut_short]
+                for rung, works in plan.batches.items()
+            },
+            write_through=[work for work in plan.write_through if work.sequence.id not in cut_short],
+        )
 
 
 def decode(tokens: Sequence[int]) -> str:
@@ -265,16 +282,16 @@ class Bench:
     # What the runner tells.
 
     def begin_copy(self) -> int | None:
-        return self.engine.begin_copy(self.now)
+        return self.engine.transfers.begin_copy(self.now)
 
     def saw_copy(self, readings: Sequence[LinkReading]) -> None:
-        self.engine.saw_copy(readings, self.now)
+        self.engine.transfers.saw_copy(readings, self.now)
 
     def route(self) -> Route:
-        return self.engine.route(self.now)
+        return self.engine.transfers.route(self.now)
 
     def saw_exchange(self, readings: Sequence[LinkReading]) -> None:
-        self.engine.saw_exchange(readings, self.now)
+        self.engine.transfers.saw_exchange(readings, self.now)
 
     # What a test does.
 
@@ -301,13 +318,15 @@ class Bench:
             plan = self.engine.schedule(self.now)
             self._deliver()
             self.plans.append(plan)
+            both = plan.write_through and self.engine.is_copying
+            assert not both, "direct copies and a staged one share the link"
             if not plan.is_empty or self.engine.is_copying:
                 try:
                     outcome = self.runner.execute(plan, self)
                 except RuntimeError as error:
                     self.engine.abandon(plan, str(error), self.now)
                 else:
-                    self.engine.commit(plan, outcome, self.now)
+                    self.engine.commit(plan, outcome, self.now, self.step_s)
                 self._deliver()
             self.take_inventory()
         return plan
@@ -318,13 +337,13 @@ class Bench:
             if self.engine.is_idle and not self.engine.is_copying:
                 return
             self.step()
-        raise AssertionError(f"still {self.engine.live_ids()} after {steps_most} steps")
+        raise AssertionError(f"still {self.running()} and {self.waiting()} after {steps_most} steps")
 
     def take_inventory(self) -> None:
         """Every block is free, or held by a sequence or by the copy under way, and by nobody twice."""
         engine = self.engine
         live = [*engine.scheduler.running, *engine.scheduler.waiting]
-        assert sorted(s.id for s in live) == sorted(engine.live_ids())
+        assert sorted(s.id for s in live) == sorted(n for n in self.requests if self.end(n) is None)
         pinned = self.runner.staging[0] if self.runner.staging else None
         for rung, pool in engine.pools.items():
             pool.check_integrity()
@@ -343,7 +362,7 @@ class Bench:
         return [s.id for s in self.engine.scheduler.running]
 
     def waiting(self) -> list[str]:
-        return [s.id for s in self.engine.waiting()]
+        return [s.id for s in self.engine.scheduler.waiting]
 
     def tokens(self, name: str) -> list[int]:
         return [o.token_id for o in self.outputs.get(name, []) if isinstance(o, Token) and o.token_id >= 0]

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -56,6 +57,10 @@ BAD_COMPLETIONS = {
     "five stops": (completion(stop=list("abcde")), "stop"),
     "n 2": (completion(n=2), "n"),
     "logprobs": (completion(logprobs=3), "logprobs"),
+    "logprobs 0": (completion(logprobs=0), "logprobs"),
+    "n as truth": (completion(n=True), "n"),
+    "echo as number": (completion(echo=0), "echo"),
+    "null prompt": (completion(prompt=None), "prompt"),
     "unknown field": (completion(top_k=3), "top_k"),
     "options without a stream": (completion(stream_options={"include_usage": True}), None),
     "unknown stream option": (completion(stream=True, stream_options={"x": 1}), "stream_options.x"),
@@ -65,6 +70,14 @@ BAD_CHATS = {
     "no messages": (chat(), "messages"),
     "unknown role": (chat({"role": "cat", "content": "a"}), "messages.0.role"),
     "no content": (chat({"role": "user"}), "messages.0.content"),
+    "null content": (chat({"role": "user", "content": None}), "messages.0.content"),
+    "null messages": (chat(messages=None), "messages"),
+    "called tools": (
+        chat({"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}),
+        "messages.0.tool_calls",
+    ),
+    "logprobs": (chat({"role": "user", "content": "a"}, logprobs=True), "logprobs"),
+    "audio": (chat({"role": "user", "content": "a"}, modalities=["text", "audio"]), "modalities"),
     "picture": (chat({"role": "user", "content": [{"type": "image_url"}]}), "messages.0.content.0.type"),
     "tools": (chat({"role": "user", "content": "a"}, tools=[{"type": "function"}]), "tools"),
     "too long": (chat({"role": "user", "content": "a" * 70}), "messages"),
@@ -128,6 +141,86 @@ def test_a_timeout_header_that_is_no_time_is_refused(timeout: str, refusing: htt
 def test_what_is_neutral_or_only_informs_is_accepted(refusing: httpx2.Client) -> None:
     body = completion(n=1, logprobs=None, presence_penalty=0.0, user="me", stop=None, max_tokens=None)
     assert refusing.post("/v1/completions", json=body).status_code == 200
+
+
+OPTIONAL = (
+    *(
+        "model",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "n",
+        "priority",
+        "stream",
+        "stream_options",
+    ),
+    *("logprobs", "top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "user", "metadata"),
+    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "best_of", "echo", "suffix", "store"),
+)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_null_is_as_good_as_absent(path: str, client: httpx2.Client, service: FakeService) -> None:
+    body = chat({"role": "user", "content": "a", "name": None}) if "chat" in path else completion()
+    for fields in (body, body | dict.fromkeys(OPTIONAL)):
+        fields = {name: value for name, value in fields.items() if name != "model"} | (
+            {"model": None} if len(fields) > 2 else {}
+        )
+        assert client.post(path, json=fields).status_code == 200
+    first, second = service.requests
+    assert replace(first, id="", client_id="") == replace(second, id="", client_id="")
+
+
+def test_options_of_a_stream_may_be_null_and_padding_is_not_a_promise(refusing: httpx2.Client) -> None:
+    for options in (
+        None,
+        {"include_usage": None},
+        {"include_obfuscation": True},
+        {"include_obfuscation": None},
+    ):
+        body = completion(stream=True, stream_options=options)
+        assert refusing.post("/v1/completions", json=body).status_code == 200
+
+
+def test_what_can_not_change_an_answer_is_accepted(refusing: httpx2.Client) -> None:
+    body = chat(
+        {"role": "user", "content": "a"},
+        user="me",
+        metadata={"a": "b"},
+        store=True,
+        reasoning_effort="high",
+        parallel_tool_calls=False,
+        logprobs=False,
+        tools=[],
+        modalities=["text"],
+    )
+    assert refusing.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_an_assistants_message_comes_back_as_it_was_got(client: httpx2.Client, service: FakeService) -> None:
+    got = {
+        "role": "assistant",
+        "content": "b",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "tool_calls": None,
+    }
+    silent = {"role": "assistant", "content": None}
+    body = chat({"role": "user", "content": "a"}, got, silent, {"role": "user", "content": "c"})
+    assert client.post("/v1/chat/completions", json=body).status_code == 200
+    assert bytes(service.requests[0].prompt_ids) == b"uaabauc"
+
+
+def test_one_model_can_be_asked_about_by_its_name(refusing: httpx2.Client) -> None:
+    listed = refusing.get("/v1/models").json()["data"]
+    assert refusing.get("/v1/models/small").json() == listed[1]
+    answer = refusing.get("/v1/models/gpt/9")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "model_not_found"
+    assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_a_model_that_is_not_named_is_the_default_one(client: httpx2.Client, service: FakeService) -> None:

@@ -124,6 +124,13 @@ def test_the_models_are_listed_the_default_one_first(client: openai.OpenAI) -> N
     assert [model.id for model in client.models.list()] == ["big", "small"]
 
 
+def test_one_model_is_found_and_an_unknown_one_is_not(client: openai.OpenAI) -> None:
+    assert client.models.retrieve("small").id == "small"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("gpt-9")
+    assert caught.value.code == "model_not_found"
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_refusal_is_429_and_says_when_to_come_back(
     client: openai.OpenAI, service: FakeService, stream: bool

@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from target import driver as driver_module
+from target.api.service import Health
 from target.breaker import BreakerState
 from target.config import EngineConfig
+from target.device import Headroom
 from target.driver import Driver
 from target.engine import Engine
+from target.exposition import Exposition
+from target.measures import Measures
 from target.plan import LinkWatch, Outcome, Plan
 from target.request import Accepted, Finished, GenerationRequest, Output, Rejected, Token
+from target.service import LocalService
 from tests.target.engine_builders import (
     FULL_CARD,
     FakeCards,
@@ -229,6 +234,72 @@ def test_short_memory_opens_the_breaker_while_a_step_computes() -> None:
         assert (await answer)[-1] == Finished("length", 3, 8, "big", "full")
 
     play(Rig(), what)
+
+
+def test_the_memory_watch_goes_on_whatever_the_engine_raises(caplog: pytest.LogCaptureFixture) -> None:
+    async def what(rig: Rig) -> None:
+        sound = rig.engine.observe_memory
+        calls: list[float] = []
+
+        def fails(headroom: Headroom, now: float) -> None:
+            calls.append(now)
+            raise RuntimeError("a bug")
+
+        rig.engine.observe_memory = fails  # type: ignore[method-assign]
+        await until(lambda: len(calls) >= 3)
+        rig.engine.observe_memory = sound  # type: ignore[method-assign]
+        rig.device.room = FULL_CARD
+        memory = rig.engine.breakers["memory"]
+        await until(lambda: rig.driver.look(lambda: memory.state(time.monotonic())) is BreakerState.OPEN)
+
+    play(Rig(), what)
+    assert caplog.text.count("could not be watched") == 1  # not fifty times a second
+
+
+def test_a_service_that_no_longer_sees_its_cards_says_so_though_it_steps() -> None:
+    times = [100.0]
+
+    async def what(rig: Rig) -> None:
+        exposition = Exposition(["big", "small"], list(rig.engine.breakers), 16)
+        measures = Measures(exposition, lambda: rig.engine)
+        service = LocalService(rig.driver, None, measures)  # type: ignore[arg-type]
+        assert service.health() == Health(True, 0.0)
+        assert service.ready() == (True, "")
+        sound = rig.device.headroom
+        rig.device.headroom = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+        await asyncio.sleep(3 * driver_module.MEMORY_INTERVAL_S)
+        times[0] += 7.5
+        await until(lambda: rig.driver.step_age_s() == 0)
+        assert service.health() == Health(False, 0.0, "the cards' memory is not being watched")
+        assert service.ready() == (False, "the cards' memory is not being watched")
+        rig.device.headroom = sound  # type: ignore[method-assign]
+        await until(lambda: service.health().stepping)
+
+    play(Rig(clock=lambda: times[0]), what)
+
+
+def test_the_time_of_a_step_is_counted_with_its_batch() -> None:
+    async def what(rig: Rig) -> None:
+        await rig.answer(a_request(max_tokens=3))
+        counts = rig.engine.counts
+        await until(lambda: rig.driver.look(lambda: counts.batch_steps) == {1: 3})
+        assert 0 < counts.batch_seconds[1] < 5
+
+    play(Rig(), what)
+
+
+def test_ending_all_ends_those_that_run_and_those_that_wait_and_says_why() -> None:
+    async def what(rig: Rig) -> None:
+        rig.hold()
+        answers = [asyncio.create_task(rig.answer(a_request(name, max_tokens=200))) for name in "ab"]
+        await rig.inside()
+        await asyncio.sleep(0.01)
+        rig.driver.end_all("enough")
+        rig.release()
+        ends = [outputs[-1] for outputs in await asyncio.gather(*answers)]
+        assert [(end.reason, end.message) for end in ends] == [("cancelled", "enough")] * 2  # type: ignore[union-attr]
+
+    play(Rig(EngineConfig(max_running=1)), what)
 
 
 def test_the_age_of_the_step_grows_while_it_hangs_and_falls_when_it_goes_on() -> None:

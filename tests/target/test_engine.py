@@ -13,6 +13,7 @@ from tests.target.engine_builders import (
     KV_BYTES,
     ROOM,
     Bench,
+    CardFull,
     FakeCards,
     a_request,
     decode,
@@ -129,7 +130,6 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again() -> None:
     assert bench.submit(*many(2)) is None
     refusal = bench.submit(a_request("late"))
     assert refusal == Rejected(429, "queue_full", "2 requests are waiting", 1.0)
-    assert bench.engine.counts.rejected == {"queue_full": 1}
     assert bench.waiting() == ["r0", "r1"]
 
 
@@ -144,10 +144,11 @@ def test_when_to_come_again_follows_the_rate_of_the_last_answers() -> None:
 
 
 def test_when_to_come_again_is_never_more_than_half_a_minute() -> None:
-    bench = Bench(EngineConfig(max_running=1), step_s=20.0)
+    bench = Bench(EngineConfig(max_running=1, max_queue=20), step_s=20.0)
     bench.submit(*many(20, max_tokens=1))
     bench.step(2)
-    assert bench.engine.retry_after_s() == 30.0
+    refusal = bench.submit(*(a_request(f"late{n}") for n in range(3)))
+    assert refusal == Rejected(429, "queue_full", "20 requests are waiting", 30.0)
 
 
 def test_the_running_ones_do_not_fill_the_queue() -> None:
@@ -235,6 +236,23 @@ def test_a_pass_does_not_end_at_the_first_request_that_does_not_fit() -> None:
     assert bench.waiting() == ["larger"]
 
 
+def test_who_gave_way_and_does_not_fit_again_is_not_overtaken_by_new_requests_to_the_same_model() -> None:
+    bench = tight("recompute")
+    while not bench.engine.counts.preemptions:
+        bench.step()
+    bench.submit(a_request("light", model="small"))
+    for number in range(200):
+        bench.submit(a_request(f"new{number}", max_tokens=20))
+        bench.step()
+        if "young" in bench.running():
+            break
+        assert [name for name in bench.running() if name.startswith("new")] == []
+    assert bench.reason("old") == "length"
+    assert bench.reason("light") == "length"  # other models are not held up
+    bench.run()
+    bench.check_answers()
+
+
 def test_no_more_run_at_once_than_allowed() -> None:
     bench = Bench(EngineConfig(max_running=3))
     bench.submit(*many(10))
@@ -292,7 +310,62 @@ def test_recomputing_loses_what_was_computed_and_swapping_loses_nothing() -> Non
     assert recompute.engine.counts.recomputed_tokens > 100
     assert swap.engine.counts.recomputed_tokens == 0
     assert ("h2d", 64 * KV_BYTES) not in recompute.device.copies
-    assert [direction for direction, _ in swap.device.copies].count("h2d") == 1
+    assert sum(nbytes for direction, nbytes in swap.device.copies if direction == "h2d") > 100 * KV_BYTES
+
+
+def test_while_the_link_is_weak_who_gave_way_is_computed_again_and_not_swapped_in() -> None:
+    bench = tight("swap")
+    while not bench.engine.counts.preemptions:
+        bench.step()
+    kept = bench.sequence("young").on_host
+    assert kept > 100
+    bench.force("pcie")
+    bench.run()
+    counts = bench.engine.counts
+    assert [direction for direction, _ in bench.device.copies if direction == "h2d"] == []
+    assert (counts.swap_in_bytes, counts.recomputed_tokens) == (0, kept)
+    bench.check_answers()
+    bench.check_all_given_back()
+
+
+def test_a_swap_in_over_a_weak_link_opens_the_breaker_and_the_rest_is_computed() -> None:
+    bench = tight("swap")
+    while not bench.engine.counts.preemptions:
+        bench.step()
+    kept = bench.sequence("young").on_host
+    bench.device.healths = {"pcie:1:h2d": 0.2}
+    while "young" not in bench.running():
+        bench.step()
+    counts = bench.engine.counts
+    assert bench.state("pcie") is BreakerState.OPEN
+    assert [nbytes for direction, nbytes in bench.device.copies if direction == "h2d"] == [16 * KV_BYTES] * 3
+    assert (counts.swap_in_bytes, counts.recomputed_tokens) == (48 * KV_BYTES, kept - 48)
+    bench.run()
+    bench.check_answers()
+    bench.check_all_given_back()
+
+
+def test_in_half_open_the_first_chunk_of_a_swap_in_is_the_probe() -> None:
+    bench = tight("swap")
+    while not bench.engine.counts.preemptions:
+        bench.step()
+    bench.force("pcie")
+    bench.cancel("old")
+    bench.now += 31
+    bench.step()
+    assert bench.plans[-1].swap_ins
+    assert bench.state("pcie") is BreakerState.CLOSED
+    assert bench.engine.counts.recomputed_tokens == 0
+    bench.run()
+    bench.check_answers()
+
+
+def test_kv_that_came_back_is_counted_apart_from_kv_that_was_written_through() -> None:
+    bench = tight("swap")
+    bench.run()
+    counts, copies = bench.engine.counts, bench.device.copies
+    assert counts.swap_in_bytes == sum(nbytes for direction, nbytes in copies if direction == "h2d") > 0
+    assert counts.direct_bytes == sum(nbytes for direction, nbytes in copies if direction == "d2h")
 
 
 def test_a_swapped_one_keeps_what_the_host_tier_has_and_computes_only_the_rest() -> None:
@@ -312,7 +385,7 @@ def test_the_host_tier_never_holds_more_tokens_than_it_may(staged: bool) -> None
     bench.submit(*many(6, max_tokens=40))
     while not bench.engine.is_idle:
         bench.step()
-        assert sum(bench.sequence(name).on_host for name in bench.engine.live_ids()) <= 100
+        assert sum(bench.sequence(name).on_host for name in bench.running() + bench.waiting()) <= 100
     bench.check_answers()
 
 
@@ -470,6 +543,57 @@ def test_half_open_sends_one_request_to_the_full_model_and_its_success_brings_al
     bench.check_answers()
 
 
+def test_a_request_that_finds_no_room_as_the_probe_runs_on_the_light_model_and_leaves_the_probe_to_others() -> (
+    None
+):
+    bench = Bench(
+        EngineConfig(breakers=breaker_configs(0.1), step_tokens=512, chunk_tokens=256), rungs=rung_specs(1, 1)
+    )
+    bench.submit(a_request("old", range(200), max_tokens=50))
+    bench.step()
+    bench.see_memory(FULL_CARD)
+    bench.now = 7.0
+    bench.submit(a_request("large", range(100)))
+    bench.step()
+    assert bench.sequence("large").rung == "light"
+    assert bench.state("memory") is BreakerState.HALF_OPEN
+    assert not bench.engine.breakers["memory"].probing
+    bench.submit(a_request("small"))
+    bench.step()
+    assert bench.sequence("small").rung == "full"
+    assert bench.engine.breakers["memory"].probing
+    bench.run()
+    assert bench.state("memory") is BreakerState.CLOSED
+    bench.check_answers()
+
+
+def test_one_that_finds_no_room_on_any_model_waits_without_the_probe() -> None:
+    bench = Bench(
+        EngineConfig(breakers=breaker_configs(0.1), step_tokens=512, chunk_tokens=256), rungs=rung_specs(1, 1)
+    )
+    bench.submit(
+        a_request("old", range(200), max_tokens=50),
+        a_request("light", range(200), max_tokens=50, model="small"),
+    )
+    bench.step()
+    bench.see_memory(FULL_CARD)
+    bench.now = 7.0
+    bench.submit(a_request("large", range(100)))
+    bench.step()
+    assert (bench.waiting(), bench.sequence("large").rung) == (["large"], None)
+    assert not bench.engine.breakers["memory"].probing
+
+
+def test_an_allocation_that_fails_in_half_open_is_a_failed_probe() -> None:
+    device = FakeCards(fails=lambda n: n > 2)
+    bench = Bench(EngineConfig(breakers=breaker_configs(0.1)), device, rung_specs(1, 4))
+    bench.see_memory(FULL_CARD)
+    bench.now = 7.0
+    bench.engine.ladder.saw_out_of_memory(CardFull("no"), bench.now)
+    assert bench.state("memory") is BreakerState.OPEN
+    assert bench.journal[-1]["reason"] == "allocation failed: no"
+
+
 def test_a_cancelled_probe_request_counts_as_failed() -> None:
     bench = with_memory()
     bench.see_memory(FULL_CARD)
@@ -567,10 +691,55 @@ def test_the_counters_add_up() -> None:
     bench.submit(*many(3, max_tokens=5))
     bench.run()
     counts = bench.engine.counts
-    assert counts.generated_tokens == 15
     assert counts.computed_tokens == 3 * (3 + 4)  # the last token of each is never computed
     assert counts.computed_kv_bytes == counts.direct_bytes == 21 * KV_BYTES
     assert counts.staged_bytes == 0
+
+
+def test_steps_and_their_time_are_counted_by_how_many_were_computed_together() -> None:
+    bench = Bench(step_s=0.5)
+    bench.submit(a_request("a", max_tokens=4))
+    bench.step(2)
+    bench.submit(a_request("b", max_tokens=4))
+    bench.run()
+    assert bench.engine.counts.batch_steps == {1: 4, 2: 2}
+    assert bench.engine.counts.batch_seconds == {1: 2.0, 2: 1.0}
+
+
+def test_a_step_is_throttled_if_only_the_lowered_limit_kept_a_request_waiting() -> None:
+    bench = with_memory(max_running=8, max_running_throttled=2)
+    bench.submit(*many(3, max_tokens=30))
+    bench.step(5)
+    assert bench.engine.counts.throttled_steps == 0
+    bench.see_memory(FULL_CARD)
+    bench.step(5)  # nobody waits
+    assert bench.engine.counts.throttled_steps == 0
+    bench.submit(a_request("late"))
+    bench.step(5)
+    assert bench.engine.counts.throttled_steps == 5
+    assert bench.waiting() == ["late"]
+
+
+def test_a_step_is_not_throttled_if_the_request_would_wait_anyway() -> None:
+    bench = with_memory(max_running=3, max_running_throttled=2)
+    bench.submit(*many(3, max_tokens=30))
+    bench.step()
+    bench.see_memory(FULL_CARD)
+    bench.submit(a_request("late"))
+    bench.step(5)
+    assert bench.engine.counts.throttled_steps == 0
+
+
+def test_whoever_is_left_at_the_end_hears_why() -> None:
+    bench = Bench(EngineConfig(max_running=1))
+    bench.submit(*many(2))
+    bench.step(2)
+    bench.engine.end_all("going home", bench.now)
+    bench._deliver()
+    assert [(bench.reason(f"r{n}"), bench.end(f"r{n}").message) for n in range(2)] == [  # type: ignore[union-attr]
+        ("cancelled", "going home")
+    ] * 2
+    bench.check_all_given_back()
 
 
 def test_closing_ends_what_is_left_and_says_how_many_blocks_had_leaked() -> None:

@@ -218,6 +218,67 @@ def test_half_open_goes_back_to_direct_dma_once_the_chunk_was_fast() -> None:
     assert d2h(bench) == [16, 16, 16, 16]
 
 
+def lagging() -> Bench:
+    """One sequence with 64 tokens that are not on the host, and a breaker that is half-open."""
+    bench = a_bench()
+    bench.force("pcie")
+    bench.submit(a_request(prompt=range(64), max_tokens=100))
+    bench.step()
+    bench.now += 3.5
+    assert bench.state("pcie") is BreakerState.HALF_OPEN
+    return bench
+
+
+def test_who_lags_behind_catches_up_a_little_in_every_step_and_then_goes_on_with_new_kv() -> None:
+    bench = lagging()
+    bench.step(4)
+    assert d2h(bench) == [16, 16, 16, 16, 2 + 1, 1]
+    assert bench.sequence("r").on_host == bench.sequence("r").computed
+    bench.run()
+    bench.check_answers()
+
+
+def test_in_half_open_one_that_lags_is_the_probe_when_there_is_no_other() -> None:
+    bench = lagging()
+    bench.device.healths = dict(SLOW_PCIE)
+    bench.step()
+    assert d2h(bench) == [16]
+    assert bench.state("pcie") is BreakerState.OPEN
+
+
+def test_all_that_lag_share_what_one_step_may_catch_up_and_who_gives_way_first_goes_first() -> None:
+    bench = a_bench()
+    bench.force("pcie")
+    bench.submit(*(a_request(name, range(40), max_tokens=100) for name in ("old", "young")))
+    bench.step()
+    bench.now += 3.5
+    bench.step()
+    assert [(work.sequence.id, work.start, work.count) for work in bench.plans[-1].write_through] == [
+        ("young", 0, 32)
+    ]
+    bench.step()
+    assert [(work.sequence.id, work.start, work.count) for work in bench.plans[-1].write_through] == [
+        ("young", 32, 9 + 1),
+        ("old", 0, 23),
+    ]
+
+
+def test_direct_copies_wait_for_the_staged_one_that_is_still_under_way() -> None:
+    bench = a_bench()
+    bench.device.copy_looks = 6
+    bench.force("pcie")
+    bench.submit(a_request(prompt=range(64), max_tokens=100))
+    bench.step(2)
+    assert bench.engine.is_copying
+    bench.now += 3.5
+    while bench.engine.is_copying:
+        assert d2h(bench) == []
+        bench.step()
+    bench.step()
+    assert d2h(bench)
+    assert bench.state("pcie") is BreakerState.CLOSED
+
+
 def test_a_chunk_is_as_small_as_configured() -> None:
     bench = a_bench(copy_tokens=4)
     bench.device.healths = dict(SLOW_PCIE)
@@ -281,7 +342,7 @@ def test_half_open_goes_back_to_direct_exchange_once_the_link_is_whole() -> None
     bench.step(3)
     assert bench.runner.routes[-3:] == [Route()] * 3
     assert bench.state("nvlink") is BreakerState.CLOSED
-    assert bench.engine.nvlink.weak() == frozenset()
+    assert bench.engine.transfers.nvlink.weak() == frozenset()
 
 
 def test_without_the_countermeasure_exchanges_stay_direct() -> None:

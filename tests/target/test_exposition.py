@@ -15,7 +15,7 @@ def scraped(exposition: Exposition) -> dict[tuple[str, ...], float]:
 
 
 def exposition() -> Exposition:
-    return Exposition(["big", "small"], ["memory", "pcie"])
+    return Exposition(["big", "small"], ["memory", "pcie"], 16)
 
 
 def test_names_keep_their_colons_and_every_series_exists_from_the_start() -> None:
@@ -87,3 +87,14 @@ def test_a_breaker_is_in_one_state_and_remembers_when_it_moved_to_each() -> None
     assert samples[("brownout_breaker_transition_timestamp_seconds", "memory", "half_open")] == 160.5
     with pytest.raises(ValueError, match="half_open"):
         metrics.set_breaker("memory", "ajar")
+
+
+def test_steps_by_batch_size_follow_the_services_own_counts() -> None:
+    metrics = exposition()
+    metrics.set_batches({3: 2}, {3: 0.5})
+    metrics.set_batches({3: 5, 16: 1}, {3: 1.25, 16: 0.25})
+    samples = scraped(metrics)
+    assert samples[("brownout_batch_steps_total", "3")] == 5
+    assert samples[("brownout_batch_seconds_total", "3")] == 1.25
+    assert samples[("brownout_batch_steps_total", "16")] == 1
+    assert samples[("brownout_batch_steps_total", "1")] == 0

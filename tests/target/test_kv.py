@@ -156,10 +156,11 @@ def test_closing_gives_every_slab_back_even_with_blocks_held() -> None:
 
 
 SPOILS: dict[str, tuple[Callable[[KvPool], object], str]] = {
-    "held and free": (lambda pool: pool._free.update({0: None}), "both free and held"),
-    "lost": (lambda pool: pool._free.pop(5), "neither free nor held"),
+    "held and free": (lambda pool: pool._free.append(0), "both free and held"),
+    "free twice": (lambda pool: pool._free.append(3), "free twice"),
+    "lost": (lambda pool: pool._free.remove(5), "neither free nor held"),
     "without a reference": (lambda pool: pool._references.update({0: 0}), "no reference"),
-    "of no slab": (lambda pool: pool._free.update({99: None}), "neither free nor held"),
+    "of no slab": (lambda pool: pool._free.append(99), "neither free nor held"),
 }
 
 

@@ -17,7 +17,7 @@ class Scraped:
 
     def __init__(self) -> None:
         self.bench = Bench(EngineConfig(max_queue=2))
-        self.exposition = Exposition(["big", "small"], list(self.bench.engine.breakers))
+        self.exposition = Exposition(["big", "small"], list(self.bench.engine.breakers), 16)
         self.measures = Measures(self.exposition, lambda: self.bench.engine)
 
     def ask(self, name: str, **settings: object) -> None:
@@ -94,3 +94,30 @@ def test_answers_of_the_light_model_that_nobody_asked_for_are_counted_as_downgra
     assert samples[("brownout_downgraded_total",)] == 1
     assert samples[("vllm:request_success_total", "length", "small")] == 2
     assert samples[("brownout_breaker_state", "memory", "open")] == 1
+
+
+def test_batches_limits_and_losses_are_exported() -> None:
+    scraped = Scraped()
+    samples = scraped.read()
+    assert samples[("brownout_batch_steps_total", "16")] == 0
+    assert samples[("brownout_running_limit",)] == 16
+    scraped.ask("a", max_tokens=3)
+    scraped.run()
+    scraped.bench.see_memory(FULL_CARD)
+    counts = scraped.bench.engine.counts
+    counts.recomputed_tokens, counts.out_of_memory, counts.swap_in_bytes, counts.throttled_steps = 1, 2, 3, 4
+    pool = scraped.bench.engine.pools["full"]
+    blocks = [pool.allocate() for _ in range(16)]
+    for block in blocks[::2]:
+        assert block is not None
+        pool.drop(block)
+    samples = scraped.read()
+    assert samples[("brownout_batch_steps_total", "1")] == 3
+    assert samples[("brownout_batch_seconds_total", "1")] == pytest.approx(0.03)
+    assert samples[("brownout_running_limit",)] == 4
+    assert samples[("brownout_recomputed_tokens_total",)] == 1
+    assert samples[("brownout_out_of_memory_total",)] == 2
+    assert samples[("brownout_swap_in_bytes_total",)] == 3
+    assert samples[("brownout_throttled_steps_total",)] == 4
+    assert samples[("brownout_vram_fragmentation", "big")] == 1 - 1 / 8
+    assert samples[("brownout_vram_fragmentation", "small")] == 0

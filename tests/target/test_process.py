@@ -137,6 +137,9 @@ def test_it_answers_by_name_of_model_and_gives_all_memory_back_when_it_is_told_t
     assert used(service.node) == [0] * 4
     (stopped,) = service.events("stopped")
     assert stopped["kv_blocks"] == 0
+    lines = [json.loads(line) for line in service.journal.read_text().splitlines()]
+    assert [line["n"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[-1] == stopped
     assert len(service.events("admitted")) == len(service.events("terminal")) == 9
 
 
@@ -155,7 +158,25 @@ def test_a_stream_under_way_may_finish_after_the_signal_and_no_new_request_is_le
     assert [end["reason"] for end in service.events("terminal")] == ["length"]
 
 
-def test_what_is_left_at_the_end_of_the_drain_is_cancelled_and_memory_comes_back(start: Start) -> None:
+def test_a_draining_service_says_so_before_its_port_closes_and_sends_new_requests_elsewhere(
+    start: Start,
+) -> None:
+    service = start(drain_s=2, drain_ready_s=1.5)
+    service.process.send_signal(signal.SIGTERM)
+    until(lambda: service.get("/ready").status_code == 503)
+    assert service.get("/ready").json() == {"ready": False, "reason": "draining"}
+    answer = service.ask()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+    assert answer.headers["retry-after"] == "1"
+    assert service.get("/health").status_code == 200
+    assert 'brownout_rejected_total{code="draining"} 1.0' in service.get("/metrics").text
+    assert service.wait() == 0
+    assert service.events("admitted") == []
+
+
+def test_what_is_left_at_the_end_of_the_drain_ends_with_an_error_that_says_so_and_memory_comes_back(
+    start: Start,
+) -> None:
     service = start(drain_s=0)
     body = {"prompt": PROMPT, "max_tokens": 400, "temperature": 0, "stream": True}
     seen: list[str] = []
@@ -169,6 +190,9 @@ def test_what_is_left_at_the_end_of_the_drain_is_cancelled_and_memory_comes_back
             seen.append(line)
     assert seen
     assert "data: [DONE]" not in seen
+    last = json.loads([line for line in seen if line][-1].removeprefix("data: "))
+    assert last["error"]["code"] == "cancelled"
+    assert last["error"]["message"] == "the service is stopping"
     assert service.wait() == 0
     assert used(service.node) == [0] * 4
     assert [end["reason"] for end in service.events("terminal")] == ["cancelled"]
