@@ -27,7 +27,7 @@ class EngineConfig:
     """What the engine may do in one step, and when it degrades."""
 
     max_running: int = 16
-    max_running_throttled: int = 4  # while memory is short
+    max_running_throttled: int = 3  # while memory is short
     max_queue: int = 64
     step_tokens: int = 96  # decode and prefill tokens of one step
     chunk_tokens: int = 64  # prefill tokens of one sequence in one step
