@@ -26,7 +26,7 @@ STYLES = {
     "UNKNOWN": "bold yellow",
 }
 MARKS = {"HELD": "  ", "BROKEN": "✗ ", "INCONCLUSIVE": "? ", "VACUOUS": "∅ "}
-PLAIN_WIDTH = 140  # of a report that goes to a file
+PLAIN_WIDTH = 160  # of a report that goes to a file
 
 
 def print_report(summary: Summary, *, to: TextIO, page: Path | None = None, width: int | None = None) -> None:
