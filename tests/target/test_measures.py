@@ -114,7 +114,7 @@ def test_batches_limits_and_losses_are_exported() -> None:
     samples = scraped.read()
     assert samples[("brownout_batch_steps_total", "1")] == 3
     assert samples[("brownout_batch_seconds_total", "1")] == pytest.approx(0.03)
-    assert samples[("brownout_running_limit",)] == 4
+    assert samples[("brownout_running_limit",)] == 3
     assert samples[("brownout_recomputed_tokens_total",)] == 1
     assert samples[("brownout_out_of_memory_total",)] == 2
     assert samples[("brownout_swap_in_bytes_total",)] == 3
