@@ -9,6 +9,8 @@ from harness import alarms, invariants, premises, responses, slo, terminal
 from harness.drill import Drill
 from harness.effect import NO_EFFECT, took_effect
 from harness.history import History
+from harness.machine import busier
+from harness.metrics import METRICS
 from harness.verdict import Check, Finding, Verdict
 
 NOT_STEADY = "baseline not steady"
@@ -33,7 +35,8 @@ def judge(drill: Drill, history: History, *, design_effect: float = 1.0) -> Verd
     untested = {step: effect for step, (effect, _) in faults.items() if effect.outcome != "HELD"}
 
     behaviour = [check(history) for check in _behaviour(drill, design_effect)]
-    behaviour = [_weighed_down(_unless_untested(finding, untested), doubts) for finding in behaviour]
+    behaviour = [_unless_untested(finding, untested) for finding in behaviour]
+    behaviour = [_weighed_down(_unless_busier(finding, history), doubts) for finding in behaviour]
     lasting = [check(history) for check in _lasting(drill)]
     findings = [
         *run,
@@ -91,6 +94,23 @@ def _unless_untested(finding: Finding, untested: Mapping[str, Finding]) -> Findi
         return finding
     reason = NO_EFFECT if effect.outcome == "VACUOUS" else effect.reason
     return replace(finding, outcome=effect.outcome, confidence=None, reason=reason)
+
+
+def _unless_busier(finding: Finding, history: History) -> Finding:
+    """A time that came out too long while other work had the cores says nothing of the service."""
+    if finding.outcome != "BROKEN" or not _is_a_time(finding):
+        return finding
+    why = busier(history, str(finding.phase), finding.step)
+    if why is None:
+        return finding
+    return replace(
+        finding, outcome="INCONCLUSIVE", confidence=None, reason=f"may be noise, as {why}: {finding.reason}"
+    )
+
+
+def _is_a_time(finding: Finding) -> bool:
+    metric = METRICS.get(str(finding.numbers.get("metric")))
+    return (metric is not None and metric.shape == "value") or "latency_ms" in finding.numbers
 
 
 def _weighed_down(finding: Finding, doubts: list[Finding]) -> Finding:

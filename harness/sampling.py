@@ -6,10 +6,12 @@ failure is recorded as well: `transient` if whoever is read did not answer, else
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import httpx2
 
@@ -88,6 +90,20 @@ def node_telemetry(gpu: Gpu) -> Callable[[], dict[str, float]]:
         for name in links:
             values[f"{name}.bytes"] = round(gpu.link(name).bytes_total)
         return values
+
+    return read
+
+
+def time_on_cores(pid: int) -> Callable[[], dict[str, float]]:
+    """Seconds that a process's threads ran, and were ready to run but waited for a core, by the kernel's count."""
+
+    def read() -> dict[str, float]:
+        ran = waited = 0
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                on_core, in_queue, _ = (task / "schedstat").read_text().split()
+                ran, waited = ran + int(on_core), waited + int(in_queue)
+        return {"service_ran_s": ran / 1e9, "service_waited_s": waited / 1e9}
 
     return read
 

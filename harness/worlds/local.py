@@ -23,13 +23,14 @@ from harness.drill import Drill, Target
 from harness.errors import OwnFailure, UsageError
 from harness.journal import JournalTail
 from harness.recorder import Recorder
-from harness.sampling import Sampler, node_telemetry, service_metrics
+from harness.sampling import Sampler, node_telemetry, service_metrics, time_on_cores
 from harness.store import Run
 from harness.worlds.stage import Stage
 
 HOME = Path(".brownout")  # built-in checkpoints are kept here between runs
 READY_WITHIN_S = 120.0
 STOP_WITHIN_S = 15.0
+HAS_SCHEDSTAT = Path("/proc/self/schedstat").exists()  # a kernel option
 IDLE_WITHIN_S = 2.0
 LOOK_EVERY_S = 0.05
 NODE_INTERVAL_S = 0.1
@@ -76,6 +77,9 @@ class LocalWorld:
                 stack.enter_context(
                     Sampler("target", service_metrics(greeting["url"]), METRICS_INTERVAL_S, recorder)
                 )
+                if HAS_SCHEDSTAT:
+                    cores = Sampler("host", time_on_cores(service.pid), METRICS_INTERVAL_S, recorder)
+                    stack.enter_context(cores)
                 free_bytes = free_memory(node)
                 yield Stage(greeting["url"], node, model=None, check=partial(check_alive, service))
                 unreturned = unreturned_bytes(node, free_bytes)
