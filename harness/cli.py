@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -94,9 +95,10 @@ def check(file: Path, **how: Any) -> None:
 
     asked = ask_for(file, **how)
     announce(asked, Screen(sys.stdout))
-    click.echo(
-        f"  undo    each fault is a process of its own, and ends with it; {len(asked.drill.slos)} SLOs to judge"
-    )
+    claims = len(asked.drill.steady_state) + len(asked.drill.slos) + len(asked.drill.responses)
+    if asked.drill.timeline:
+        click.echo("  undo    each fault is a process of its own, and ends with it")
+    click.echo(f"  judge   {claims} bounds and responses, and what must always be true")
 
 
 @main.command()
@@ -225,6 +227,10 @@ def show(summary: Any, verdict: Any, page: Path, as_json: bool) -> None:
     from reports.json_report import json_line
     from reports.text import print_report
 
-    print_report(summary, to=sys.stderr if as_json else sys.stdout, page=page)
+    try:
+        print_report(summary, to=sys.stderr if as_json else sys.stdout, page=page if page.exists() else None)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on (`| head`): the exit code is still the verdict's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if as_json:
         click.echo(json_line(summary, verdict))

@@ -159,7 +159,7 @@ class Drill(Declared):
 
     name: Name
     why: str = Field(min_length=10)
-    worlds: tuple[World, ...] = ("local",)
+    worlds: tuple[World, ...] = Field(default=("local",), min_length=1)
     seed: int = Field(default=0, ge=0, lt=2**31)
     node: Node = Node()
     target: Target = Target()

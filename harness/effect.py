@@ -40,7 +40,7 @@ def took_effect(step: Step) -> Check:
         }
         measured = f"{_dose(active)}, {max(took_s, 0) * 1000:.0f} ms after injection"
         if weakest is not None:
-            measured += f"; weakest {weakest:.4g} in {undo['looks']} looks" if undo else ""
+            measured += f"; weakest {plain(weakest)} in {undo['looks']} looks" if undo else ""
         if lost is not None:
             after_s = max(float(lost["t"]) - effect_time(active), 0.0)
             return claim.inconclusive(measured, f"{LOST} after {after_s:.1f} s", lost_s=after_s, **numbers)
@@ -63,7 +63,7 @@ def _dose(edge: Event) -> str:
     asked, measured, unit = edge.get("asked"), edge.get("measured"), edge.get("unit") or ""
     if asked is None or measured is None:
         return "dose not told"
-    return f"{measured:.4g} {unit}".rstrip() + f", {asked:.4g} asked"
+    return f"{plain(measured)} {unit}".rstrip() + f", {plain(asked)} asked"
 
 
 def _why(history: History, step: str) -> str:
@@ -76,3 +76,8 @@ def _why(history: History, step: str) -> str:
 
 def _edges(history: History, step: str) -> Iterator[Event]:
     return (event for event in history.of_kind("fault") if event["step"] == step)
+
+
+def plain(number: float) -> str:
+    """Four digits that mean something, and never in powers of ten."""
+    return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.4g}"

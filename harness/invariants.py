@@ -30,6 +30,8 @@ def rolled_back(step: Step) -> Check:
         gone, undo, broken = (history.edge(step.id, edge) for edge in ("gone", "rolling_back", "broken"))
         if not edges:
             return claim.vacuous("", "the step was never begun, so there was nothing to undo")
+        if gone is None and not any(history.of_kind("end")):
+            return claim.inconclusive("", "the run was cut off before anyone could look whether it was gone")
         if gone is None:
             why = f": {broken['reason']}" if broken and broken.get("reason") else ""
             return claim.broken("", f"rollback not confirmed{why}")

@@ -7,6 +7,7 @@ move its victims out of the window that caused them. Values are in milliseconds.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from harness.history import ANSWERED, Event, History, Window
@@ -57,6 +58,16 @@ def counts_as(metric: str, request: Event) -> bool | None:
         rung = request.get("rung")
         return None if outcome not in ANSWERED or not rung else rung != "full"
     raise ValueError(f"{metric} is not a share of requests")
+
+
+def why_unanswered(requests: Iterable[Event]) -> str:
+    """The commonest reasons for which requests were not answered, with their counts; nothing if all were."""
+    reasons = Counter(
+        " ".join(str(part) for part in (r.get("status"), r.get("error") or r["outcome"]) if part)[:160]
+        for r in requests
+        if r["outcome"] not in ANSWERED
+    )
+    return "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(3))
 
 
 def sample_quantile(values: Iterable[float], quantile: float) -> float:

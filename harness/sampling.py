@@ -108,9 +108,8 @@ def time_on_cores(pid: int) -> Callable[[], dict[str, float]]:
     return read
 
 
-def service_metrics(url: str) -> Callable[[], dict[str, float]]:
-    """The service's /metrics, as far as we know its names."""
-    client = httpx2.Client(base_url=url, timeout=1.0)
+def service_metrics(client: httpx2.Client) -> Callable[[], dict[str, float]]:
+    """The service's /metrics, as far as we know its names, by a client that the caller closes."""
 
     def read() -> dict[str, float]:
         response = client.get("/metrics")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -37,7 +38,8 @@ class Screen:
         self._status = text
         if self._alive and self._phase and self._clock() - self._drawn_s >= REFRESH_S:
             self._drawn_s = self._clock()
-            self._write(f"{self._blank()}{self._line()}")
+            width = shutil.get_terminal_size().columns
+            self._write(f"{self._blank()}{self._line()[: width - 1]}")  # a line that wraps can't be redrawn
 
     def finish(self) -> None:
         """End the phase under way."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import faults
 from faults.gpu.sim import SimNode
 from harness.children import python_path
+from harness.errors import OwnFailure
 from harness.worlds.local import HOME, refuse_port_in_use
 
 
@@ -39,4 +40,4 @@ def serve(host: str, port: int, seed: int, model: Path | None, cards: int) -> in
         while child.poll() is None:
             time.sleep(0.1)
         node.destroy()
-    return child.returncode
+    return 0 if child.returncode == 0 else OwnFailure.exit_code

@@ -123,6 +123,8 @@ class SloAt:
         }
         if self.slo.phase == "recovery":
             numbers["recovered_s"] = self._recovered_s(history, whole, limit, held=weighed.outcome == "HELD")
+        if self.slo.metric == "error_ratio" and (unanswered := observed.why_unanswered(requests)):
+            measured += f"; not answered: {unanswered}"
         if weighed.outcome == "HELD":
             return self.claim.held(measured, confidence=CONFIDENCE, **numbers)
         if weighed.outcome == "BROKEN":

@@ -63,11 +63,15 @@ class Run:
         """
         whole = drill.model_dump(mode="json")
         whole["load"]["trace"] = os.path.relpath(drill.load.trace, self.folder)  # as a drill file names it
-        self.drill_yaml.write_text(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+        self.drill_yaml.write_text(
+            yaml.safe_dump(whole, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
 
     def keep_verdict(self, verdict: Verdict) -> None:
         """Write verdict.json."""
-        self.verdict_json.write_text(json.dumps(verdict.plain(), indent=2, allow_nan=False) + "\n")
+        self.verdict_json.write_text(
+            json.dumps(verdict.plain(), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
     def history(self) -> History:
         """The stored history; UsageError if there is none to read."""

@@ -17,7 +17,9 @@ from reports.summary import Summary, summarise
 def write_reports(run: Run, drill: Drill, history: History, verdict: Verdict) -> Summary:
     """Write all three into the run's folder; what they say is returned for the terminal."""
     summary = summarise(drill, history, verdict, kept=run.drill_yaml)
-    run.report_html.write_text(html_page(summary, drill, history))
-    run.report_xml.write_text(junit_xml(summary))
-    run.report_json.write_text(json.dumps(json_object(summary, verdict), indent=2, allow_nan=False) + "\n")
+    run.report_html.write_text(html_page(summary, drill, history), encoding="utf-8")
+    run.report_xml.write_text(junit_xml(summary), encoding="utf-8")
+    run.report_json.write_text(
+        json.dumps(json_object(summary, verdict), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+    )
     return summary

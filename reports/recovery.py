@@ -26,10 +26,13 @@ class Recovery:
     slo_kept_s: float | None  # from when on the recovery's SLOs were shown to hold
     recovered_s: float | None
     missing: tuple[str, ...] = ()  # what did not come about
+    injected: bool = True
 
     @property
     def headline(self) -> str:
-        """`recovered in 3.1 s`, `not recovered` or `no effect`."""
+        """`recovered in 3.1 s`, `not shown to recover`, `no effect` or `never injected`."""
+        if not self.injected:
+            return "never injected"
         if self.on_s is None:
             return "no effect"
         return (
@@ -46,7 +49,7 @@ class Recovery:
             (self.slo_kept_s, "SLOs kept from {:.1f} s on"),
         ]
         told = [words.format(value) for value, words in parts if value is not None]
-        return ", ".join([*told, *self.missing])
+        return ", ".join([*told, *self.missing]) if self.injected else ""
 
     def __str__(self) -> str:
         after = f" after {self.on_s:.1f} s of {self.fault}" if self.on_s is not None else f" of {self.fault}"
@@ -72,7 +75,16 @@ def recovery_of(step: Step, history: History, verdict: Verdict) -> Recovery:
     gone = history.edge(step.id, "gone") is not None
     recovered = max(known) if gone and known and not missing else None
     return Recovery(
-        step.id, step.fault.kind, on_s, detected, closed, downgraded, kept, recovered, tuple(missing)
+        step.id,
+        step.fault.kind,
+        on_s,
+        detected,
+        closed,
+        downgraded,
+        kept,
+        recovered,
+        tuple(missing),
+        history.edge(step.id, "injecting") is not None,
     )
 
 

@@ -44,7 +44,12 @@ def print_report(summary: Summary, *, to: TextIO, page: Path | None = None, widt
     console.print(Text.assemble((f" {summary.status} ", STYLES[summary.status]), f" {summary.counted}"))
     for finding in summary.findings:
         if finding.outcome == "BROKEN":
-            console.print(Text.assemble(("  ✗ ", "bold red"), f"{finding.id}: {finding.reason}"))
+            console.print(
+                Text.assemble(
+                    ("  ✗ ", "bold red"),
+                    f"{finding.id}: {'; '.join(filter(None, (finding.measured, finding.reason)))}",
+                )
+            )
     console.print()
     for scope in summary.scopes:
         console.print(f"{scope.step} was {scope.fidelity} ({scope.fault}).", style="bold")

@@ -121,7 +121,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
         [STEADY, "--target", "http://127.0.0.1:9"],
         "target.url: http://127.0.0.1:9 can't be reached: ",
     ),
-    "no URL": ([STEADY, "--target", "nonsense"], "target.url: nonsense can't be reached: "),
+    "no URL": ([STEADY, "--target", "nonsense"], "target.url: nonsense is no http:// or https:// address: "),
     "world": ([THREE, "--world", "live"], "can't run in world live; its worlds: local"),
     "world to come": (
         [THREE, "--world", "virtual", "--set", "worlds=[virtual]"],

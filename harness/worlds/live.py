@@ -66,9 +66,14 @@ def served_models(url: str) -> list[str]:
         answer = httpx2.get(f"{base_url(url)}/v1/models", headers=key_header(), timeout=REACH_WITHIN_S)
         if answer.status_code in (401, 403):
             raise UsageError(f"target.url: {url} wants a key ({answer.status_code}): set BROWNOUT_API_KEY")
-        answer.raise_for_status()
+        if answer.is_error:
+            raise UsageError(
+                f"target.url: {url} answers {answer.status_code} to /v1/models; is it an OpenAI-compatible server?"
+            )
         names = [str(model["id"]) for model in answer.json()["data"]]
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+        raise UsageError(f"target.url: {url} is no http:// or https:// address: {error}") from error
+    except httpx2.HTTPError as error:
         raise UsageError(f"target.url: {url} can't be reached: {error}; is the server up?") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"target.url: {url}/v1/models does not answer as an OpenAI server does") from error

@@ -12,6 +12,7 @@ from harness.verdict import Verdict
 from tests.builders import (
     a_drill,
     a_history,
+    a_lost_request,
     a_request,
     a_response,
     a_step,
@@ -309,3 +310,19 @@ def test_an_alarm_in_the_baseline_is_broken() -> None:
     early = [breaker(3.0, "open"), breaker(4.0, "closed", was="open"), *opened_and_closed()]
     finding = judge(DRILL, a_history(breakers=early)).finding("response.no-false-alarm")
     assert (finding.outcome, finding.measured) == ("BROKEN", "memory at 3.0 s (free memory low)")
+
+
+def test_a_drill_without_faults_fails_if_the_load_is_surely_not_served_steadily() -> None:
+    steady = [an_slo("error_ratio", phase="baseline", max=0.05)]
+    drill = a_drill(timeline=[], steady_state=steady, fidelity_sample=0)
+    lost = [a_lost_request(i, error="no model zzz") for i in range(100)]
+    verdict = judge(drill, a_history(drill=drill, requests=lost, faults=[], breakers=[], fidelity=0))
+    broken = verdict.finding("steady-state.error_ratio")
+    assert (verdict.status, broken.outcome) == ("FAIL", "BROKEN")
+    assert "not answered: 100 × 503 no model zzz" in broken.measured
+
+
+def test_a_run_that_was_killed_before_anyone_looked_does_not_say_that_the_undo_failed() -> None:
+    history = a_history(faults=edges(skip=["rolling_back", "gone"]))
+    history.events = [event for event in history.events if event["kind"] not in ("end", "leftover")]
+    assert judge(a_drill(), history).finding("fault.vram.rolled-back").outcome == "INCONCLUSIVE"
