@@ -37,6 +37,12 @@ def shell(command: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[
     )
 
 
+def drilled(command: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """A command that ends in a verdict. UNKNOWN is no defect, on a machine that was too busy: it is asked once more."""
+    done = shell(command, timeout_s)
+    return shell(command, timeout_s) if done.returncode and " UNKNOWN " in done.stdout else done
+
+
 def test_every_console_line_is_a_command() -> None:
     lines = [line for kind, block in BLOCKS if kind == "console" for line in block.splitlines()]
 
@@ -87,7 +93,7 @@ def test_the_changelog_has_the_version_of_the_package() -> None:
 
 @pytest.mark.campaign
 def test_make_drill_and_judging_its_run_show_the_findings_that_the_readme_prints() -> None:
-    done = shell("make drill", timeout_s=400)
+    done = drilled("make drill", timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr
 
     printed = next(block for kind, block in BLOCKS if kind == "text")
@@ -101,7 +107,7 @@ def test_make_drill_and_judging_its_run_show_the_findings_that_the_readme_prints
 
 @pytest.mark.campaign
 def test_every_scenario_passes_as_a_pytest_item() -> None:
-    done = shell(next(command for command in COMMANDS if command.startswith("pytest ")), timeout_s=600)
+    done = drilled(next(c for c in COMMANDS if c.startswith("pytest ")), timeout_s=600)
 
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
@@ -111,7 +117,7 @@ def test_every_scenario_passes_as_a_pytest_item() -> None:
 def test_the_python_of_the_readme_passes(tmp_path: Path) -> None:
     (tmp_path / "test_readme.py").write_text(next(block for kind, block in BLOCKS if kind == "python"))
 
-    done = shell(f"pytest -c pyproject.toml --rootdir . {tmp_path / 'test_readme.py'}", timeout_s=400)
+    done = drilled(f"pytest -c pyproject.toml --rootdir . {tmp_path / 'test_readme.py'}", timeout_s=400)
 
     assert done.returncode == 0, done.stdout
 
@@ -122,7 +128,7 @@ def test_ones_own_server_can_be_asked_whether_it_serves_the_burst_steadily() -> 
         answer = shell(next(command for command in COMMANDS if command.startswith("curl")))
         assert '"brownout-full"' in answer.stdout
 
-        done = shell(next(command for command in COMMANDS if "--target" in command), timeout_s=200)
+        done = drilled(next(c for c in COMMANDS if "--target" in c), timeout_s=200)
         assert done.returncode == 0, done.stdout
 
 
