@@ -10,7 +10,8 @@ import contextlib
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -108,15 +109,17 @@ def time_on_cores(pid: int) -> Callable[[], dict[str, float]]:
     return read
 
 
-def service_metrics(client: httpx2.Client) -> Callable[[], dict[str, float]]:
-    """The service's /metrics, as far as we know its names, by a client that the caller closes."""
+@contextmanager
+def service_metrics(url: str) -> Iterator[Callable[[], dict[str, float]]]:
+    """Reads the service's /metrics, as far as we know its names, while the block lasts."""
+    with httpx2.Client(base_url=url, timeout=1.0) as client:
 
-    def read() -> dict[str, float]:
-        response = client.get("/metrics")
-        response.raise_for_status()
-        return parse_exposition(response.text)
+        def read() -> dict[str, float]:
+            response = client.get("/metrics")
+            response.raise_for_status()
+            return parse_exposition(response.text)
 
-    return read
+        yield read
 
 
 def parse_exposition(text: str) -> dict[str, float]:

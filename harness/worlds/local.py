@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import psutil
 
 import faults
@@ -74,9 +73,9 @@ class LocalWorld:
                 stack.callback(end_of, service, recorder)
                 greeting = service.greeting(READY_WITHIN_S, check)
                 port = int(greeting["port"])
-                client = stack.enter_context(httpx2.Client(base_url=greeting["url"], timeout=1.0))
+                metrics = stack.enter_context(service_metrics(greeting["url"]))
                 stack.enter_context(Sampler("node", node_telemetry(node), NODE_INTERVAL_S, recorder))
-                stack.enter_context(Sampler("target", service_metrics(client), METRICS_INTERVAL_S, recorder))
+                stack.enter_context(Sampler("target", metrics, METRICS_INTERVAL_S, recorder))
                 if HAS_SCHEDSTAT:
                     cores = Sampler("host", time_on_cores(service.pid), METRICS_INTERVAL_S, recorder)
                     stack.enter_context(cores)
