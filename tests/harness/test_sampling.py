@@ -129,13 +129,15 @@ def test_a_read_that_fails_is_no_sample_and_the_next_one_is_taken(recorder: Reco
 
 
 def test_a_service_that_does_not_answer_gives_no_sample(recorder: Recorder) -> None:
-    with Sampler("target", service_metrics("http://127.0.0.1:9"), 1000.0, recorder):
+    url = "http://127.0.0.1:9"
+    with service_metrics(url) as read, Sampler("target", read, 1000.0, recorder):
         pass
     with FakeServer() as server:
         server.behave = lambda index: "500"
-        with Sampler("target", service_metrics(server.url), 1000.0, recorder):
+        with service_metrics(server.url) as read, Sampler("target", read, 1000.0, recorder):
             pass
     assert samples(recorder) == []
+    assert all(event["transient"] for event in recorder.history().of_kind("sample_failure"))
 
 
 def test_a_node_tells_each_cards_free_memory_and_the_bytes_over_each_link(tmp_path: Path) -> None:
