@@ -13,7 +13,11 @@ import click
 from harness.exit_codes import INTERRUPTED, Brownout
 
 if TYPE_CHECKING:
+    from harness.drill import Drill
+    from harness.history import History
     from harness.perform import Asked, Performance
+    from harness.store import Run
+    from harness.verdict import Verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # The worst verdict of several drills decides: FAIL, then UNKNOWN, then PASS.
@@ -112,14 +116,9 @@ def judge(ctx: click.Context, path: Path, as_json: bool) -> None:
     Example:
       brownout judge runs/burst-survives-vram-pcie-nvlink/latest
     """
-    from harness.judge import judge as judge_history
-    from harness.store import open_run
     from reports.summary import summarise
 
-    stored = open_run(path)
-    history = stored.history()
-    drill = stored.drill(history)
-    verdict = judge_history(drill, history)
+    stored, drill, history, verdict = judged_again(path)
     show(summarise(drill, history, verdict, kept=stored.drill_yaml), verdict, stored.report_html, as_json)
     ctx.exit(verdict.exit_code)
 
@@ -134,14 +133,9 @@ def report(ctx: click.Context, path: Path) -> None:
     Example:
       brownout report runs/burst-survives-vram-pcie-nvlink/latest
     """
-    from harness.judge import judge as judge_history
-    from harness.store import open_run
     from reports.files import write_reports
 
-    stored = open_run(path)
-    history = stored.history()
-    drill = stored.drill(history)
-    verdict = judge_history(drill, history)
+    stored, drill, history, verdict = judged_again(path)
     show(write_reports(stored, drill, history, verdict), verdict, stored.report_html, as_json=False)
     ctx.exit(verdict.exit_code)
 
@@ -203,6 +197,17 @@ def ask_for(file: Path, *, sets: tuple[str, ...], seed: int | None, target: str 
     if target is not None:
         sets, world = (*sets, f"target.url={target}"), world or "live"
     return ask(file, world=world, sets=sets)
+
+
+def judged_again(path: Path) -> tuple[Run, Drill, History, Verdict]:
+    """A stored run, with its drill and history, and how today's rules judge it."""
+    from harness.judge import judge as judge_history
+    from harness.store import open_run
+
+    stored = open_run(path)
+    history = stored.history()
+    drill = stored.drill(history)
+    return stored, drill, history, judge_history(drill, history)
 
 
 def perform_one(asked: Asked, out: Path) -> Performance:
