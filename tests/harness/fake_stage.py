@@ -59,7 +59,6 @@ class AlsoPlain(FakeServer):
         told = json.dumps({"model": body["model"], "choices": [choice]}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(told) + told)
         await writer.drain()
-        writer.close()
 
 
 def _length(head: bytes) -> int:

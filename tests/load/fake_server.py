@@ -32,6 +32,7 @@ class FakeServer:
     first_token_after_s: float = 0.1
     received: list[Received] = field(default_factory=list)
     url: str = ""
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
@@ -44,6 +45,7 @@ class FakeServer:
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(10)
+        assert not self._thread.is_alive()
 
     def freeze(self, seconds: float) -> None:
         """Block its event loop: connections are still accepted by the kernel, nothing is answered."""
@@ -55,26 +57,30 @@ class FakeServer:
 
     async def _serve(self, listening: threading.Event) -> None:
         self._over = asyncio.Event()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         listening.set()
         await self._over.wait()
         server.close()
+        for writer in self._writers:
+            writer.transport.abort()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            at = time.monotonic()
-            headers = {
-                name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)
-            }
-            body = json.loads(await reader.readexactly(int(headers["content-length"])))
-            self.received.append(Received(at, headers["x-request-id"], head[0].split()[1], headers, body))
-            await self._answer(writer, self.behave(int(headers["x-request-id"].rpartition("-")[2])), body)
+            await self._connection(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client went away
         finally:
             writer.close()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        at = time.monotonic()
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)}
+        body = json.loads(await reader.readexactly(int(headers["content-length"])))
+        self.received.append(Received(at, headers["x-request-id"], head[0].split()[1], headers, body))
+        await self._answer(writer, self.behave(int(headers["x-request-id"].rpartition("-")[2])), body)
 
     async def _answer(self, writer: asyncio.StreamWriter, behaviour: str, body: dict[str, Any]) -> None:
         if behaviour == "hang":
