@@ -43,28 +43,29 @@ def run(
 
     `asked` goes into the history's first event: what was set and steered, so that the run can be repeated.
     """
-    recorder = Recorder(folder.history_jsonl)
-    recorder.note("drill", drill=drill.plain(), world=world.name, **asked, **provenance())
-    complete = False
-    try:
-        with interruptible() as watch:
+    with interruptible() as watch:
+        recorder = Recorder(folder.history_jsonl)
+        complete = False
+        try:
+            recorder.note("drill", drill=drill.plain(), world=world.name, **asked, **provenance())
             with world.stage(drill, folder, recorder, watch.check) as stage:
                 Course(drill, stage, arrivals, folder, recorder, screen, watch).play()
             recorder.check()
+            watch.check()
             complete = True
-    except Interrupted as interrupted:
-        recorder.note("interrupted", signal=str(interrupted))
-    except (BrownoutError, OSError) as failure:  # OSError: no space, no process, no file to be had
-        recorder.note("failure", reason=str(failure))
-        screen.finish()
-        screen.say(f"  {failure}")
-    except Exception as mistake:
-        recorder.note("failure", reason=f"{type(mistake).__name__}: {mistake}")
-        raise
-    finally:
-        recorder.note("end", complete=complete)
-        recorder.close()
-        screen.finish()
+        except Interrupted as interrupted:
+            recorder.note("interrupted", signal=str(interrupted))
+        except (BrownoutError, OSError) as failure:  # OSError: no space, no process, no file to be had
+            recorder.note("failure", reason=str(failure))
+            screen.finish()
+            screen.say(f"  {failure}")
+        except Exception as mistake:
+            recorder.note("failure", reason=f"{type(mistake).__name__}: {mistake}")
+            raise
+        finally:
+            recorder.note("end", complete=complete)
+            recorder.close()
+            screen.finish()
     return recorder.history()
 
 
@@ -183,7 +184,6 @@ def interruptible() -> Iterator[Watch]:
     before = {number: signal.signal(number, watch.hear) for number in ENDING_SIGNALS}
     try:
         yield watch
-        watch.check()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -160,6 +160,7 @@ def test_a_signal_is_remembered_until_somebody_asks_and_the_old_handlers_come_ba
             watch.check()
             ctrl_c()
             heard.append(watch.signal)
+            watch.check()
 
     with pytest.raises(Interrupted, match="SIGINT"):
         work()
