@@ -35,6 +35,7 @@ SERIES = {
 }
 # Kept apart by a label: our name is followed by a dot and the label's value.
 LABELLED = {"batch_steps": ("brownout_batch_steps_total", "sequences")}
+HEALTH = ("sm_clock_mhz", "mem_clock_mhz", "temperature_c", "power_w", "gpu_util_percent")  # of each card
 TRANSIENT = (OSError, httpx2.HTTPError)
 
 
@@ -81,13 +82,15 @@ class Sampler:
 
 
 def node_telemetry(gpu: Gpu) -> Callable[[], dict[str, float]]:
-    """Free memory of each card, and bytes moved over each link since the node began."""
-    links = list(gpu.links())
+    """Each card's free memory, clock, heat, power and use, and bytes moved over each link since the node began."""
+    links = [name for name in gpu.links() if name.startswith(("pcie:", "nvlink:"))]
 
     def read() -> dict[str, float]:
         values: dict[str, float] = {}
         for card in range(gpu.cards):
             values[f"card{card}.free_bytes"] = gpu.memory(card).free_bytes
+            shown = gpu.card(card)
+            values |= {f"card{card}.{name}": round(getattr(shown, name), 3) for name in HEALTH}
         for name in links:
             values[f"{name}.bytes"] = round(gpu.link(name).bytes_total)
         return values

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from faults.gpu.sim import SimNode
@@ -54,23 +55,22 @@ def run(options: argparse.Namespace) -> None:
     settings = Settings.model_validate_json(options.settings)
     listening = listen(options.host, options.port)
     journal = Journal(options.journal)
-    with SimNode.attach(options.node) as node:
-        device = SimulatedCards(node)
+    with contextlib.closing(SimulatedCards(partial(SimNode.attach, options.node))) as device:
         config = settings.engine_config()
         ladder = assemble(settings, config, device, options.home)
         engine = Engine(config, device, ladder.rungs, ladder.codec.decode, ladder.end_tokens, journal)
         models = [spec.name for spec in ladder.rungs.values()]
         exposition = Exposition(models, list(engine.breakers), config.max_running)
         measures = Measures(exposition, lambda: engine)
-        driver = Driver(engine, ladder.runner, device, measures.observe)
+        driver = Driver(
+            engine, ladder.runner, device, measures.observe, load_weights=partial(ladder.place, device)
+        )
         service = LocalService(driver, ladder.codec, measures)
         driver.start()
         try:
             asyncio.run(serve(service, listening, settings, watch_stdin=options.until_stdin_closes))
         finally:
             held = driver.stop()
-            for handle in ladder.weights:
-                device.free(handle)
             journal({"kind": "service", "event": "stopped", "t": time.monotonic(), "kv_blocks": held})
             journal.close()
 

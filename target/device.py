@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Direction = Literal["h2d", "d2h"]
+Bound = Literal["compute", "memory"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,15 @@ class AsyncCopy(Protocol):
         """Timings of every card's link once all are done; None before."""
 
 
+class Kernel(Protocol):
+    """What keeps every card busy while the host computes it in the cards' stead."""
+
+    def finish(self, worked_s: float) -> None:
+        """The host worked that long on it; wait for what cards that are slower than usual still owe."""
+
+    def cancel(self) -> None: ...
+
+
 class Device(Protocol):
     """The cards of one service. Sizes are per card."""
 
@@ -53,6 +63,16 @@ class Device(Protocol):
     @property
     def out_of_memory(self) -> type[Exception]:
         """What `alloc` raises when a card is full."""
+
+    @property
+    def broken(self) -> type[Exception]:
+        """What anything raises once a card is lost or the context is stuck in an error, until `reopen`."""
+
+    def reopen(self) -> None:
+        """Give everything back and begin anew, with a new context."""
+
+    def start_kernel(self, bound: Bound) -> Kernel:
+        """From now on every card is busy with work that its compute, or its memory bandwidth, limits."""
 
     def alloc(self, nbytes: int, label: str) -> object:
         """The same number of bytes on every card, or on none."""

@@ -24,6 +24,7 @@ from target.transfers import Transfers
 IDLE_WAIT_S = 0.02
 MEMORY_INTERVAL_S = 0.02
 STALLED_S = 5.0
+RESTART_EVERY_S = 0.5
 
 log = logging.getLogger("brownout.target")
 Clock = Callable[[], float]
@@ -76,12 +77,15 @@ class Driver:
         device: Device,
         observe: Callable[[str, Output, float], None] = lambda *_: None,
         clock: Clock = time.monotonic,
+        load_weights: Callable[[], None] = lambda: None,
     ) -> None:
         self.engine = engine
         self._runner = runner
         self._device = device
         self._observe = observe
         self._clock = clock
+        self._load_weights = load_weights
+        self.down = ""  # why there are no cards to step on, while there are none
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -129,6 +133,9 @@ class Driver:
         if self._stop.is_set():
             yield Rejected(503, "stopping", "the service is stopping", None)
             return
+        if self.down:
+            yield Rejected(503, "engine_down", self.down, RESTART_EVERY_S)
+            return
         stream = Stream(asyncio.get_running_loop(), asyncio.Queue())
         self._post("submit", (request, stream))
         ended = False
@@ -160,6 +167,8 @@ class Driver:
             try:
                 self._go_round(watch)
                 self._beat_s = self._clock()
+            except self._device.broken as error:
+                self._restart(str(error))
             except Exception:
                 log.exception("the step loop stumbled")
                 self._stop.wait(IDLE_WAIT_S)  # no beat: if it goes on stumbling, /health says so
@@ -190,6 +199,28 @@ class Driver:
             now = self._clock()
             self.engine.commit(plan, outcome, now, now - started_s)
             self._deliver()
+
+    def _restart(self, why: str) -> None:
+        """Without its cards the engine has nothing left: begin anew, as soon as that works."""
+        log.error("the engine lost its cards: %s", why)
+        self.down = f"the engine lost its cards and starts anew: {why}"
+        while not self._stop.is_set():
+            with self._lock:
+                self._take_inbox()
+                self.engine.lose_cards(self.down, self._clock())
+                self._deliver()
+            try:
+                self._runner.reset()
+                self._device.reopen()
+                self._load_weights()
+                with self._lock:
+                    self.engine.regain_cards()
+            except (self._device.broken, self._device.out_of_memory):
+                self._stop.wait(RESTART_EVERY_S)
+                continue
+            self.down = ""
+            log.warning("the engine has its cards back")
+            return
 
     def _memory_loop(self) -> None:
         failing = False

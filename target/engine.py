@@ -189,9 +189,24 @@ class Engine:
         for sequence in list(self._live.values()):
             self._end(sequence, "cancelled", message)
 
+    def lose_cards(self, message: str, now: float) -> None:
+        """What was on the cards is gone, and who needed it fails. `regain_cards` before the next step."""
+        self._now = now
+        for sequence in list(self._live.values()):
+            self._end(sequence, "failed", message)
+        self._give_back()
+
+    def regain_cards(self) -> None:
+        """The cards were reopened. Raises the device's errors if they are gone again, or full."""
+        for pool in self.pools.values():
+            pool.open()
+
     def close(self) -> int:
         """End what is left and give every slab back; returns how many blocks were held by nobody alive."""
         self.end_all("the service has stopped", self._now)
+        return self._give_back()
+
+    def _give_back(self) -> int:
         self.host_tier.close()
         leaked = sum(pool.held for pool in self.pools.values())
         for pool in self.pools.values():

@@ -50,7 +50,11 @@ class KvPool:
         self._slabs: dict[int, object] = {}
         self._free: list[int] = []  # a heap: the lowest block goes first, so that high slabs drain
         self._references: dict[int, int] = {}
-        for _ in range(shape.slabs_least):
+        self.open()
+
+    def open(self) -> None:
+        """Take the slabs that are never given back, as far as they are missing."""
+        while len(self._slabs) < self.shape.slabs_least:
             self.grow()
 
     @property

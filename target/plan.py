@@ -114,3 +114,6 @@ class Runner(Protocol):
 
     def forget(self, sequence_id: str) -> None:
         """The sequence has ended: drop what the host tier holds of it."""
+
+    def reset(self) -> None:
+        """The cards were reopened: copies under way are gone."""

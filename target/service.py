@@ -51,6 +51,8 @@ class LocalService:
     def health(self) -> Health:
         """Not well if the engine does not step, nor if it no longer hears how full the cards are."""
         age_s = self._driver.step_age_s()
+        if self._driver.down:
+            return Health(False, age_s, self._driver.down)
         if age_s >= STALLED_S:
             return Health(False, age_s, "the step loop does not go round")
         if self._driver.memory_age_s() >= STALLED_S:

@@ -1,7 +1,8 @@
 """A node of cards one can read and disturb: the control side.
 
 Bytes are bytes, times are seconds of CLOCK_MONOTONIC, links are directed and named
-`pcie:CARD:h2d`, `pcie:CARD:d2h` and `nvlink:FROM>TO`.
+`pcie:CARD:h2d`, `pcie:CARD:d2h` and `nvlink:FROM>TO`. A card's compute and its memory bandwidth are shared like
+links, `sm:CARD` and `hbm:CARD`; what they move is seconds of work at full clocks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from faults.gpu.profiles import CardProfile
+from faults.gpu.telemetry import CardInfo, Event, Monitoring
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,26 @@ class Gpu(Protocol):
     def link(self, name: str) -> LinkInfo: ...
 
     def links(self) -> Sequence[str]: ...
+
+    def card(self, card: int) -> CardInfo:
+        """One card's clocks, power, heat, errors and counters."""
+        ...
+
+    def events(self, after: int = 0) -> Sequence[Event]:
+        """What cards reported, as far as it is kept, with a serial above `after`."""
+        ...
+
+    def monitoring(self) -> Monitoring:
+        """What whoever asks through NVML has to put up with."""
+        ...
+
+    def context_errors(self) -> Mapping[int, int]:
+        """The CUDA error that a process's context is stuck in, per process id; none if all is well."""
+        ...
+
+    def tenants(self) -> frozenset[int]:
+        """Process ids that hold something on the node in order to work."""
+        ...
 
     def neighbours(self) -> frozenset[int]:
         """Process ids that are on the node to disturb it."""

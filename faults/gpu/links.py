@@ -79,6 +79,9 @@ class Link:
                 self.clock_s = now
             return finished
         active = [flow for flow in self.flows if flow.finish_s == UNFINISHED]
+        if active and not self.capacity:  # nothing moves
+            self.clock_s = max(now, self.clock_s)
+            return finished
         while active:
             first = active[0] if len(active) == 1 else min(active, key=_to_served)
             at = self.clock_s + (first.to_served - self.served) * len(active) / self.capacity
@@ -119,9 +122,14 @@ class Link:
         return None
 
     def finish_of(self, flow: Flow) -> float:
-        """When a flow finishes (or did) if nobody comes, leaves early, or changes the capacity."""
+        """When a flow finishes (or did) if nobody comes, leaves early, or changes the capacity.
+
+        UNFINISHED on a link that has none.
+        """
         if flow.finish_s != UNFINISHED:
             return flow.finish_s
+        if not self.capacity:
+            return UNFINISHED
         active = [each for each in self.flows if each.finish_s == UNFINISHED]
         if len(active) == 1 and active[0] is flow:
             return self.clock_s + (flow.to_served - self.served) / self.capacity

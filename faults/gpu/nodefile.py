@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import secrets
 import struct
 import threading
 from collections.abc import Callable
@@ -25,20 +26,22 @@ from faults.gpu.layout import (
     FLOWS,
     LINK_HEAD_CELLS,
     MAGIC,
+    MAGIC_VALUE,
+    NAME_CELLS,
+    NODE_ID,
     PROFILE,
-    PROFILE_CELLS,
     SEQUENCE,
     Layout,
 )
 from faults.gpu.links import Flow, Link
 from faults.gpu.pages import PageTable
 from faults.gpu.profiles import CardProfile, profile
-from faults.gpu.topology import link_names
+from faults.gpu.telemetry import FIELD_AT
+from faults.gpu.topology import Wiring
 
 T = TypeVar("T")
 
-_MAGIC = 0x62_6E_6F_64_65_30_30_31  # "bnode001": the format; another layout gets another number
-_HEAD = struct.Struct(f"{PROFILE}q{PROFILE_CELLS * CELL}s")
+_HEAD = struct.Struct(f"{PROFILE}q" + f"{NAME_CELLS * CELL}s" * 3)
 _LINKS = [struct.Struct(f"{LINK_HEAD_CELLS + FLOW_CELLS * n}d") for n in range(FLOWS + 1)]
 _READ_ATTEMPTS = 8
 
@@ -55,7 +58,8 @@ class NodeFile:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self.profile, self.cards, self.layout = _read_head(self._fd, path)
+            self.wiring, self.layout = _read_head(self._fd, path)
+            self.profile, self.cards = self.wiring.profile, self.wiring.cards
             self._map = mmap.mmap(self._fd, self.layout.size)
         except BaseException:
             os.close(self._fd)
@@ -70,17 +74,19 @@ class NodeFile:
         self.writing = _Writing(self.q, self._fd, mend)
 
     @classmethod
-    def create(cls, path: Path, card: CardProfile, cards: int) -> None:
+    def create(cls, path: Path, card: CardProfile, cards: int, topology: str) -> None:
         """Write a new node at `path`; FileExistsError if something is there."""
         if not 1 <= cards <= CARDS_MAX:
             raise ValueError(f"a node has 1 to {CARDS_MAX} cards, not {cards}")
+        wiring = Wiring(card, cards, topology)
         head = [0] * PROFILE
-        head[MAGIC], head[CARDS] = _MAGIC, cards
+        head[MAGIC], head[CARDS], head[NODE_ID] = MAGIC_VALUE, cards, secrets.randbits(62)
         head[SEQUENCE] = 1  # as if a writer had been cut off: whoever comes first derives what can be derived
         with path.open("xb") as file:
             # Reserved, not just sized: a full disk is an error now, not a bus error later.
-            os.posix_fallocate(file.fileno(), 0, Layout(cards, card.pages, len(link_names(cards))).size)
-            file.write(_HEAD.pack(*head, card.name.encode()))
+            os.posix_fallocate(file.fileno(), 0, Layout(cards, card.pages, len(wiring.names)).size)
+            names = (card.name.encode(), card.product.encode(), topology.encode())
+            file.write(_HEAD.pack(*head, *names))
 
     @property
     def is_open(self) -> bool:
@@ -109,6 +115,14 @@ class NodeFile:
                         return seen
         with self.writing:
             return read()
+
+    def card_field(self, card: int, field: str) -> float:
+        """One figure of a card's telemetry, as it is."""
+        return float(self.d[self.layout.true_card(card) + FIELD_AT[field]])
+
+    def set_card_field(self, card: int, field: str, value: float) -> None:
+        """Wants `writing`."""
+        self.d[self.layout.true_card(card) + FIELD_AT[field]] = value
 
     def load_link(self, index: int) -> Link:
         """A link's state, as a copy."""
@@ -166,25 +180,24 @@ class _Writing:
             self._threads.release()
 
 
-def _read_head(fd: int, path: Path) -> tuple[CardProfile, int, Layout]:
+def _read_head(fd: int, path: Path) -> tuple[Wiring, Layout]:
     """What the head says; NodeFileError if it makes no sense."""
     head = os.pread(fd, _HEAD.size, 0)
     if len(head) < _HEAD.size:
         raise NodeFileError(f"{path} is not a simulated node: it is only {len(head)} bytes long")
     cells = _HEAD.unpack(head)
-    if cells[MAGIC] != _MAGIC:
+    if cells[MAGIC] != MAGIC_VALUE:
         raise NodeFileError(f"{path} is not a simulated node of this version (it starts with {head[:8]!r})")
     cards = cells[CARDS]
-    try:
-        card = profile(cells[PROFILE].rstrip(b"\0").decode())
-    except ValueError as error:
-        raise NodeFileError(f"{path}: {error}") from error
     if not 1 <= cards <= CARDS_MAX:
         raise NodeFileError(f"{path} claims {cards} cards; a node has 1 to {CARDS_MAX}")
-    layout = Layout(cards, card.pages, len(link_names(cards)))
+    name, _, topology = (cell.rstrip(b"\0").decode(errors="replace") for cell in cells[PROFILE:])
+    try:
+        wiring = Wiring(profile(name), cards, topology)
+    except ValueError as error:
+        raise NodeFileError(f"{path}: {error}") from error
+    layout = Layout(cards, wiring.profile.pages, len(wiring.names))
     size = os.fstat(fd).st_size
     if size != layout.size:
-        raise NodeFileError(
-            f"{path} is {size} bytes long; a node of {cards} {card.name} cards has {layout.size}"
-        )
-    return card, cards, layout
+        raise NodeFileError(f"{path} is {size} bytes long; a node of {cards} {name} cards has {layout.size}")
+    return wiring, layout

@@ -1,4 +1,4 @@
-"""The node's table of owners: every page, flow and degradation belongs to one of its slots.
+"""The node's table of owners: every page, flow and lever belongs to one of its slots.
 
 A slot is one attachment of one process. What is reached through a slot is given back before the slot is.
 """
@@ -49,6 +49,7 @@ class OwnerTable:
         for card in range(self._file.cards):
             at = layout.alloc_marks(card, owner)
             d[at] = d[at + 1] = 0.0
+        self.set_error(owner, 0)
         self._file.q[layout.owner_pids + owner - 1] = 0
         if owner == self._mine:
             self._mine = 0
@@ -57,12 +58,18 @@ class OwnerTable:
         """Process ids by owner."""
         return {slot + 1: pid for slot, pid in enumerate(self._pids()) if pid}
 
-    def neighbours(self) -> frozenset[int]:
-        """Process ids of those that are there to disturb."""
+    def with_role(self, role: Role) -> dict[int, int]:
+        """Process ids of those with a role, by owner."""
         q, at = self._file.q, self._file.layout.owner_roles
-        return frozenset(
-            pid for owner, pid in self.pids().items() if ROLES[q[at + owner - 1] % 2] == "neighbour"
-        )
+        return {owner: pid for owner, pid in self.pids().items() if ROLES[q[at + owner - 1] % 2] == role}
+
+    def error(self, owner: int) -> int:
+        """The CUDA error that an owner's context is stuck in; 0 if none."""
+        return int(self._file.q[self._file.layout.owner_errors + owner - 1])
+
+    def set_error(self, owner: int, code: int) -> None:
+        """Until the owner leaves."""
+        self._file.q[self._file.layout.owner_errors + owner - 1] = code
 
     def dead(self) -> list[int]:
         """Owners whose process is gone."""

@@ -44,6 +44,18 @@ class PageTable:
         self.cells[first : first + pages] = bytes((owner,)) * pages
         return first
 
+    def scatter(self, owner: int, longest: int) -> list[int]:
+        """Take single pages so that no free run is longer than `longest`; which ones."""
+        if not 0 < owner < 256 or longest < 1:
+            raise ValueError(f"can't leave runs of {longest} pages for owner {owner}")
+        taken, too_long = [], bytes(longest + 1)
+        at = bytes(self.cells).find(too_long)
+        while at >= 0:
+            self.cells[at + longest] = owner
+            taken.append(at + longest)
+            at = bytes(self.cells).find(too_long, at + longest + 1)
+        return taken
+
     def give_back(self, owner: int, first: int, pages: int) -> None:
         """Free a run again; ValueError if it isn't all the owner's."""
         if bytes(self.cells[first : first + pages]) != bytes((owner,)) * pages:

@@ -1,4 +1,4 @@
-"""The links of a simulated node: flows that share them, and degradations that slow them."""
+"""The links of a simulated node, and the flows that share them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from faults.gpu.base import LinkInfo, Stream
-from faults.gpu.degradations import Degradation, DegradationTable
+from faults.gpu.broken import DeviceLost
 from faults.gpu.layout import FLOWS, OWNERS, SERIAL
-from faults.gpu.links import UNFINISHED, Flow, Link
+from faults.gpu.links import UNFINISHED, Link
 from faults.gpu.nodefile import NodeFile
 from faults.gpu.ownertable import OwnerTable
-from faults.gpu.topology import link_names, nominal
 from faults.gpu.transfer import FlowTiming, Part, Transfer
 
 
@@ -22,10 +21,10 @@ class SimLinks:
         self._file = file
         self._owners = owners
         self._clock = clock
-        self._degradations = DegradationTable(file)
-        self.names = link_names(file.cards)
+        self.names = file.wiring.names
         self._index = {name: index for index, name in enumerate(self.names)}
-        self._nominal = [nominal(name, file.profile) for name in self.names]
+        self._nominal = [file.wiring.nominal(name) for name in self.names]
+        self._ends = [file.wiring.ends(name) for name in self.names]
 
     def index(self, name: str) -> int:
         """A link's place; ValueError, listing some, if there is no such link."""
@@ -45,7 +44,7 @@ class SimLinks:
         for name, nbytes in flows:
             if not nbytes >= 0:
                 raise ValueError(f"can't move {nbytes} bytes over {name}")
-            self.index(name)
+            self._refuse_lost(self.index(name))
         try:
             for name, nbytes in flows:
                 serial += 1
@@ -76,6 +75,7 @@ class SimLinks:
             for part in transfer.parts:
                 rate, latency = self._nominal[part.link]
                 if part.timing is None:
+                    self._refuse_lost(part.link)
                     link = self._load(part.link, now)
                     flow = link.find(part.serial)
                     if flow is None:
@@ -97,34 +97,31 @@ class SimLinks:
         transfer.ends_s, transfer.revisable = ends_s, revisable
         transfer.open = now < ends_s
 
-    def cancel(self, parts: Iterable[Part], now: float) -> None:
-        """Take flows off their links, finished or not."""
+    def cancel(self, parts: Iterable[Part], now: float) -> list[FlowTiming]:
+        """Take flows off their links, finished or not; what those that were not have moved until now."""
+        cut_off = []
         for part in parts:
             link = self._load(part.link, now)
             flow = link.find(part.serial)
             if flow is not None:
-                self._take_off(part.link, link, flow)
+                moved = link.remove(flow)
+                self._file.d[self._file.moved_at[part.link] + flow.owner] += moved
                 self._file.store_link(part.link, link)
+                rate, latency = self._nominal[part.link]
+                cut_off.append(FlowTiming(part.name, moved, now - part.start_s, moved / rate + latency))
+        return cut_off
 
-    def degrade(self, owner: int, links: Sequence[str], factor: float, now: float) -> Degradation:
-        """Keep links at `factor` (above 0, at most 1) of nominal from `now` on."""
-        if not 0 < factor <= 1:
-            raise ValueError(
-                f"a degraded link keeps a share above 0 and up to 1 of its capacity, not {factor}"
-            )
-        serial = self._degradations.add(owner, [self.index(name) for name in links], factor)
-        self._derive_capacities(now)
-        return Degradation(serial, tuple(links), factor)
-
-    def restore(self, degradation: Degradation, now: float) -> None:
-        """Undo a degradation; doing it again changes nothing."""
-        self._degradations.remove(degradation.serial)
-        self._derive_capacities(now)
+    def set_capacities(self, capacities: Sequence[float], now: float) -> None:
+        """From `now` on links move so much a second."""
+        for index, capacity in enumerate(capacities):
+            link = self._file.load_link(index)
+            if link.capacity != capacity:
+                link = self._load(index, now)
+                link.set_capacity(now, capacity)
+                self._file.store_link(index, link)
 
     def give_back_all(self, owner: int, now: float) -> None:
-        """Everything an owner has on the links: flows, degradations, and its byte counters."""
-        self._degradations.remove_all(owner)
-        self._derive_capacities(now)
+        """Everything an owner has on the links: flows, and its byte counters."""
         for index in range(len(self.names)):
             link = self._load(index, now)
             if theirs := [flow for flow in link.flows if flow.owner == owner]:
@@ -133,8 +130,8 @@ class SimLinks:
                 self._file.store_link(index, link)
             self._file.d[self._file.moved_at[index] + owner] = 0.0
 
-    def mend(self, now: float) -> None:
-        """After a writer was cut off: flows of nobody go, and capacities follow from the degradations."""
+    def mend(self) -> None:
+        """After a writer was cut off: flows of nobody go."""
         known = self._owners.pids()
         for index in range(len(self.names)):
             link = self._file.load_link(index)
@@ -144,18 +141,31 @@ class SimLinks:
                 link.flows = kept
                 link.served = link.served if link.served >= least else least
                 self._file.store_link(index, link)
-        self._derive_capacities(now)
+
+    def capacity(self, name: str) -> float:
+        """What a link moves per second now."""
+        return self._file.load_link(self._index[name]).capacity
+
+    def flows(self, name: str) -> int:
+        """Flows on a link that are not known to be over."""
+        return len(self._file.load_link(self._index[name]).active)
+
+    def total(self, name: str, now: float) -> float:
+        """All that a link has moved by `now`."""
+        link = self._file.load_link(self._index[name])
+        link.advance(now)
+        return link.bytes_total
+
+    def by_owner(self, name: str, now: float) -> list[float]:
+        """What each owner, from 1 on, has moved over a link by `now`; wants `writing`."""
+        return self._as_of(self._index[name], now)[1]
 
     def info(self, name: str) -> LinkInfo:
         """One link's telemetry, brought up to now on a copy."""
-        index = self.index(name)
-        now = self._clock()
-        link, row, pids = self._file.consistent(lambda: self._read(index))
-        for flow in link.advance(now):
-            row[flow.owner - 1] += flow.to_served - flow.from_served
+        index, now = self.index(name), self._clock()
+        (link, row), pids = self._file.consistent(lambda: (self._as_of(index, now), self._owners.pids()))
         streams: dict[int, Stream] = {}
         for flow in link.active:
-            row[flow.owner - 1] += link.moved(flow)
             pid = pids.get(flow.owner, 0)
             known = streams.get(pid, Stream(0, math.inf))
             streams[pid] = Stream(known.flows + 1, min(known.since_s, flow.start_s))
@@ -173,9 +183,16 @@ class SimLinks:
             read_s=link.clock_s,
         )
 
-    def _read(self, index: int) -> tuple[Link, list[float], dict[int, int]]:
+    def _as_of(self, index: int, now: float) -> tuple[Link, list[float]]:
+        """A copy of a link brought up to `now`, and what each owner has moved by then."""
         at = self._file.moved_at[index] + 1
-        return self._file.load_link(index), list(self._file.d[at : at + OWNERS]), self._owners.pids()
+        link = self._file.load_link(index)
+        row: list[float] = list(self._file.d[at : at + OWNERS])
+        for flow in link.advance(now):
+            row[flow.owner - 1] += flow.to_served - flow.from_served
+        for flow in link.active:
+            row[flow.owner - 1] += link.moved(flow)
+        return link, row
 
     def _load(self, index: int, now: float) -> Link:
         """A link as of `now`; the bytes of flows that finished on the way are credited to their owners."""
@@ -184,16 +201,7 @@ class SimLinks:
             self._file.d[self._file.moved_at[index] + flow.owner] += flow.to_served - flow.from_served
         return link
 
-    def _take_off(self, index: int, link: Link, flow: Flow) -> None:
-        self._file.d[self._file.moved_at[index] + flow.owner] += link.remove(flow)
-
-    def _derive_capacities(self, now: float) -> None:
-        """Every link's capacity is its nominal one times the smallest factor on it."""
-        factors = self._degradations.factors()
-        for index, (rate, _) in enumerate(self._nominal):
-            capacity = rate * factors.get(index, 1.0)
-            link = self._file.load_link(index)
-            if link.capacity != capacity:
-                link = self._load(index, now) if link.capacity else link  # a new file's links have none yet
-                link.set_capacity(now, capacity)
-                self._file.store_link(index, link)
+    def _refuse_lost(self, index: int) -> None:
+        for card in self._ends[index]:
+            if self._file.card_field(card, "lost"):
+                raise DeviceLost(card)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from faults.gpu.base import AllocMark, MemoryInfo
+from faults.gpu.broken import DeviceLost
 from faults.gpu.nodefile import NodeFile
 from faults.gpu.oom import DeviceOutOfMemory
 from faults.gpu.ownertable import OwnerTable
@@ -31,10 +32,17 @@ class SimMemory:
         self._page_bytes = file.profile.page_bytes
         self._held: set[Allocation] = set()
 
-    def take(self, owner: int, cards: Sequence[int], nbytes: int, label: str, now: float) -> list[Allocation]:
-        """The same run on each card, or DeviceOutOfMemory and nothing on any."""
+    def take(
+        self, owner: int, cards: Sequence[int], nbytes: int, label: str, now: float, refused: Collection[int]
+    ) -> list[Allocation]:
+        """The same run on each card, or DeviceOutOfMemory and nothing on any; on `refused` cards whatever is free."""
         pages = -(-nbytes // self._page_bytes)
         taken: list[Allocation] = []
+        for card in cards:
+            if self._file.card_field(card, "lost"):
+                raise DeviceLost(card)
+            if card in refused:
+                raise self._out_of_memory(card, nbytes)
         try:
             for card in cards:
                 first = self._file.pages[card].take(owner, pages)
@@ -46,12 +54,17 @@ class SimMemory:
                 self._file.pages[each.card].give_back(owner, each.first_page, pages)
             raise
         self._held.update(taken)
-        d, layout = self._file.d, self._file.layout
         for card in cards:
-            at = layout.alloc_marks(card, owner)
-            d[at], d[at + 1] = now, self._file.pages[card].free * self._page_bytes
-            d[layout.memory_changed(card)] = now
+            self._mark(owner, card, now)
         return taken
+
+    def scatter(self, owner: int, card: int, largest_bytes: int, now: float) -> int:
+        """Single pages, so placed that no free run is longer than `largest_bytes`; how many."""
+        pages = self._file.pages[card].scatter(owner, largest_bytes // self._page_bytes)
+        self._held.update(Allocation(card, page, 1, self._page_bytes, "scattered") for page in pages)
+        if pages:
+            self._mark(owner, card, now)
+        return len(pages)
 
     def give_back(self, owner: int, allocation: Allocation, now: float) -> None:
         """ValueError if it isn't held, or not by this attachment."""
@@ -95,6 +108,13 @@ class SimMemory:
             changed_s=d[layout.memory_changed(card)],
             marks=marks,
         )
+
+    def _mark(self, owner: int, card: int, now: float) -> None:
+        """That an owner has just allocated on a card."""
+        d, layout = self._file.d, self._file.layout
+        at = layout.alloc_marks(card, owner)
+        d[at], d[at + 1] = now, self._file.pages[card].free * self._page_bytes
+        d[layout.memory_changed(card)] = now
 
     def _out_of_memory(self, card: int, nbytes: int) -> DeviceOutOfMemory:
         info = self.info(card)

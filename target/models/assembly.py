@@ -32,7 +32,15 @@ class Ladder:
     rungs: dict[Rung, RungSpec]
     codec: TextCodec
     end_tokens: frozenset[int]
-    weights: list[object]  # what the weights hold on the cards
+    weight_bytes: dict[Rung, int]  # on each card
+    weights: list[object]  # what they hold there
+
+    def place(self, device: Device) -> None:
+        """Load the weights onto cards that were reopened, over PCIe; the device's errors if that fails."""
+        self.weights.clear()
+        for rung, nbytes in self.weight_bytes.items():
+            self.weights.append(device.alloc(nbytes, f"weights {rung}"))
+            device.copy("h2d", nbytes)
 
 
 def folders(settings: Settings, home: Path) -> dict[Rung, Path]:
@@ -56,10 +64,10 @@ def assemble(settings: Settings, config: EngineConfig, device: Device, home: Pat
             raise ValueError(
                 f"{places[rung]}: {shape.vocabulary} tokens in config.json, {codec.size} in the tokenizer"
             )
-    handles: list[object] = []
-    for rung, (shape, _) in loaded.items():
+    for shape, _ in loaded.values():
         shape.check_cards(device.cards)
-        handles.append(device.alloc(shape.weight_bytes(device.cards), f"weights {rung}"))
+    weight_bytes = {rung: shape.weight_bytes(device.cards) for rung, (shape, _) in loaded.items()}
+    handles = [device.alloc(nbytes, f"weights {rung}") for rung, nbytes in weight_bytes.items()]
     shapes = {rung: shape for rung, (shape, _) in loaded.items()}
     kv = {
         rung: KvShape(
@@ -75,7 +83,8 @@ def assemble(settings: Settings, config: EngineConfig, device: Device, home: Pat
         rung: RungSpec(name_of(rung, places[rung], settings), kv[rung], shape.context)
         for rung, shape in shapes.items()
     }
-    return Ladder(TorchRunner(models, device), rungs, codec, frozenset(shapes["full"].end_tokens), handles)
+    runner, end_tokens = TorchRunner(models, device), frozenset(shapes["full"].end_tokens)
+    return Ladder(runner, rungs, codec, end_tokens, weight_bytes, handles)
 
 
 def name_of(rung: Rung, folder: Path, settings: Settings) -> str:

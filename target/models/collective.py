@@ -11,6 +11,7 @@ ring:   both directions of a ring; parts go unsummed to the rank that owns their
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -25,6 +26,7 @@ class AllReduce:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self.waited_s = 0.0  # for transport, so far
 
     def __call__(self, parts: Sequence[Tensor], watch: LinkWatch) -> Tensor:
         """The sum of `parts` (one per rank, equal shapes), after the time that its transport takes."""
@@ -33,7 +35,10 @@ class AllReduce:
             return parts[0]
         nbytes = parts[0].numel() * parts[0].element_size()
         received = torch.stack(list(parts))
-        watch.saw_exchange(self._device.exchange(flows(watch.route(), ranks, nbytes)))
+        began_s = time.perf_counter()
+        readings = self._device.exchange(flows(watch.route(), ranks, nbytes))
+        self.waited_s += time.perf_counter() - began_s
+        watch.saw_exchange(readings)
         total = received[0]
         for rank in range(1, ranks):
             total = total + received[rank]

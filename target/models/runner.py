@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 
@@ -41,7 +42,7 @@ class TorchRunner:
             if works := [work for work in planned if work.sequence.id not in cut_short]:
                 model = self._models[rung]
                 batch = batch_of(works, model.spare)
-                logits = model.forward(batch, lambda parts: self._all_reduce(parts, watch))
+                logits = self._forward(model, batch, works, watch)
                 self._sample(logits, [work for work in works if work.sample], outcome)
         computed = [work for work in plan.write_through if work.sequence.id not in cut_short]
         self._write_through(computed, watch, outcome)
@@ -53,6 +54,25 @@ class TorchRunner:
             nbytes = plan.staging.count * self._token_bytes(plan.staging.sequence)
             self._staging = (plan.staging, self._device.start_copy("d2h", nbytes))
         return outcome
+
+    def reset(self) -> None:
+        """The cards were reopened: nothing is on its way any more."""
+        self._staging = None
+
+    def _forward(self, model: Llama, batch: Batch, works: Many[Work], watch: LinkWatch) -> Tensor:
+        """Logits, after the time that the cards need for them: longer than the host's if they are slowed down.
+
+        A step with a chunk of a prompt in it is limited by compute, one that only decodes by memory bandwidth.
+        """
+        kernel = self._device.start_kernel("compute" if any(work.count > 1 for work in works) else "memory")
+        began_s, waited_s = time.perf_counter(), self._all_reduce.waited_s
+        try:
+            logits = model.forward(batch, lambda parts: self._all_reduce(parts, watch))
+        except BaseException:
+            kernel.cancel()
+            raise
+        kernel.finish(time.perf_counter() - began_s - (self._all_reduce.waited_s - waited_s))
+        return logits
 
     def forget(self, sequence_id: str) -> None:
         """Drop what the host tier holds of a sequence."""

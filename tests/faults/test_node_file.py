@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from faults.gpu.layout import CELL, DEGRADATION_CELLS, DEGRADATIONS, LINK_CELLS, OWNERS, SEQUENCE, Layout
+from faults.gpu.layout import (
+    CARD_CELLS,
+    CELL,
+    EVENT_CELLS,
+    EVENTS,
+    LEVER_CELLS,
+    LEVERS,
+    LINK_CELLS,
+    OWNERS,
+    SEQUENCE,
+    Layout,
+)
 from faults.gpu.links import ENDLESS
 from faults.gpu.nodefile import NodeFileError
 from faults.gpu.profiles import MIB, POCKET
@@ -63,7 +74,7 @@ def test_sixteen_cards_work(path: Path) -> None:
     with SimNode.create(path, cards=16) as node:
         node.alloc_all(MIB)
         node.transfer([("nvlink:15>14", 960.0), ("pcie:15:d2h", 160.0)])
-        assert len(node.links()) == 16 * 17
+        assert len(node.links()) == 16 * 19
         assert node.memory(15).free_bytes == 47 * MIB
 
 
@@ -72,10 +83,15 @@ def test_tables_do_not_overlap() -> None:
     ends = [
         (layout.owner_pids + OWNERS, layout.owner_starts),
         (layout.owner_starts + OWNERS, layout.owner_roles),
-        (layout.owner_roles + OWNERS, layout.alloc_marks(0, 1)),
+        (layout.owner_roles + OWNERS, layout.owner_errors),
+        (layout.owner_errors + OWNERS, layout.owner_busy(0)),
+        (layout.owner_busy(2, OWNERS) + 1, layout.alloc_marks(0, 1)),
         (layout.alloc_marks(2, OWNERS) + 2, layout.memory_changed(0)),
-        (layout.memory_changed(2) + 1, layout.degradation(0)),
-        (layout.degradation(DEGRADATIONS - 1) + DEGRADATION_CELLS, layout.link(0)),
+        (layout.memory_changed(2) + 1, layout.card(0)),
+        (layout.card(2) + CARD_CELLS, layout.true_card(0)),
+        (layout.true_card(2) + CARD_CELLS, layout.event(0)),
+        (layout.event(EVENTS - 1) + EVENT_CELLS, layout.lever(0)),
+        (layout.lever(LEVERS - 1) + LEVER_CELLS, layout.link(0)),
         (layout.link(11) + LINK_CELLS, layout.moved(0)),
         (CELL * (layout.moved(11, OWNERS) + 1), layout.page_bytes(0).start),
         (layout.page_bytes(2).stop, layout.size),
@@ -98,7 +114,7 @@ def test_what_a_writer_that_was_cut_off_left_is_mended_by_the_next(still: SimNod
     assert (seen.capacity_bytes_per_s, seen.flows) == (POCKET.nvlink_bytes_per_s / 2, 0)
     assert still.memory(0).free_bytes == 47 * MIB
     assert file.q[SEQUENCE] % 2 == 0
-    still.restore(slow)
+    still.let_go(slow)
 
 
 def test_an_interrupt_amid_writing_does_not_wedge_the_node(still: SimNode) -> None:

@@ -34,7 +34,7 @@ def test_timings_come_in_the_order_started_though_they_end_in_another(still: Sim
     timings = still.transfer([(H2D, PCIE / 10), ("nvlink:0>1", 960.0), (H2D, PCIE / 100)])
     assert [timing.link for timing in timings] == [H2D, "nvlink:0>1", H2D]
     assert [timing.elapsed_s for timing in timings] == pytest.approx(
-        [0.11 + LATENCY, 10e-6 + POCKET.nvlink_latency_s, 0.02 + LATENCY]
+        [0.11 + LATENCY, 960 / POCKET.nvlink_bytes_per_s + POCKET.nvlink_latency_s, 0.02 + LATENCY]
     )
 
 
@@ -105,8 +105,8 @@ def test_a_degraded_link_is_slow_until_it_is_restored(still: SimNode, clock) -> 
     assert still.link("nvlink:1>0").capacity_bytes_per_s == POCKET.nvlink_bytes_per_s
     copy = still.start([("nvlink:0>1", POCKET.nvlink_bytes_per_s)])
     clock.now += 1.0
-    still.restore(slow)
-    still.restore(slow)
+    still.let_go(slow)
+    still.let_go(slow)
     assert still.link("nvlink:0>1").changed_s == 201.0
     still.wait(copy)
     assert copy.timings[0].elapsed_s == pytest.approx(1.75 + POCKET.nvlink_latency_s)
@@ -117,7 +117,7 @@ def test_of_two_degradations_the_stronger_wins_and_the_weaker_stays(still: SimNo
     shares = []
     for undo in (None, strong, weak):
         if undo is not None:
-            still.restore(undo)
+            still.let_go(undo)
         link = still.link("nvlink:0>1")
         shares.append(link.capacity_bytes_per_s / link.nominal_bytes_per_s)
     assert shares == pytest.approx([0.1, 0.5, 1.0])
@@ -157,4 +157,8 @@ def test_a_full_mesh_and_two_pcie_links_a_card(still: SimNode) -> None:
         "pcie:1:d2h",
         "nvlink:0>1",
         "nvlink:1>0",
+        "sm:0",
+        "hbm:0",
+        "sm:1",
+        "hbm:1",
     )

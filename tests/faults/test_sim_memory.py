@@ -101,7 +101,7 @@ def test_a_card_that_is_not_there_and_no_bytes_are_refused(still: SimNode) -> No
 
 def test_a_profile_knows_its_scale_and_an_unknown_one_is_refused_with_the_known() -> None:
     assert profile("pocket").scale == pytest.approx(80 * 1024 / 48)
-    with pytest.raises(ValueError, match="known: pocket"):
+    with pytest.raises(ValueError, match="known: a100-sxm-80, h100-sxm-80, h200-sxm-141, l40s, pocket"):
         profile("b300")
 
 

@@ -140,12 +140,12 @@ def test_a_service_that_does_not_answer_gives_no_sample(recorder: Recorder) -> N
     assert all(event["transient"] for event in recorder.history().of_kind("sample_failure"))
 
 
-def test_a_node_tells_each_cards_free_memory_and_the_bytes_over_each_link(tmp_path: Path) -> None:
+def test_a_node_tells_each_cards_condition_and_the_bytes_over_each_link(tmp_path: Path) -> None:
     with SimNode.create(tmp_path / "node", cards=2) as node:
         values = node_telemetry(node)()
+    health = ("free_bytes", "gpu_util_percent", "mem_clock_mhz", "power_w", "sm_clock_mhz", "temperature_c")
     assert sorted(values) == [
-        "card0.free_bytes",
-        "card1.free_bytes",
+        *(f"card{card}.{name}" for card in (0, 1) for name in health),
         "nvlink:0>1.bytes",
         "nvlink:1>0.bytes",
         "pcie:0:d2h.bytes",
@@ -155,6 +155,11 @@ def test_a_node_tells_each_cards_free_memory_and_the_bytes_over_each_link(tmp_pa
     ]
     assert values["card0.free_bytes"] == node_total(tmp_path)
     assert values["nvlink:0>1.bytes"] == 0
+    assert (values["card1.sm_clock_mhz"], values["card1.power_w"], values["card1.temperature_c"]) == (
+        1980,
+        70,
+        35,
+    )
 
 
 def node_total(tmp_path: Path) -> int:

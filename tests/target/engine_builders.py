@@ -13,7 +13,7 @@ from typing import Any
 
 from target.breaker import BreakerState
 from target.config import EngineConfig
-from target.device import Direction, Headroom, LinkReading
+from target.device import Bound, Direction, Headroom, LinkReading
 from target.engine import Engine, RungSpec
 from target.kv import BLOCK_TOKENS, KvShape
 from target.links import nvlink
@@ -44,6 +44,24 @@ class FakeCopy:
         return None if self.looks_left >= 0 else (LinkReading("pcie:0:d2h", self.nbytes, 1.0, 1.0),)
 
 
+class CardsLost(Exception):
+    """What the fake cards raise while they are lost."""
+
+
+@dataclass
+class FakeKernel:
+    """Tells how long the host worked on it."""
+
+    cards: FakeCards
+    bound: Bound
+
+    def finish(self, worked_s: float) -> None:
+        self.cards.kernels.append((self.bound, worked_s))
+
+    def cancel(self) -> None:
+        self.cards.kernels.append((self.bound, None))
+
+
 @dataclass
 class FakeCards:
     """Cards whose allocations fail when told so, and whose links are as healthy as told."""
@@ -53,13 +71,30 @@ class FakeCards:
     healths: dict[str, float] = field(default_factory=dict)  # link -> achieved ÷ nominal rate
     copy_looks: int = 1
     out_of_memory: type[Exception] = CardFull
+    broken: type[Exception] = CardsLost
+    lost: bool = False
+    reopened: int = 0
+    kernels: list[tuple[Bound, float | None]] = field(default_factory=list)
     room: Headroom = ROOM
     allocations: int = 0
     live: set[object] = field(default_factory=set)
     copies: list[tuple[Direction, int]] = field(default_factory=list)
     staged: list[int] = field(default_factory=list)
 
+    def reopen(self) -> None:
+        self.reopened += 1
+        self.live.clear()
+
+    def start_kernel(self, bound: Bound) -> FakeKernel:
+        self._check()
+        return FakeKernel(self, bound)
+
+    def _check(self) -> None:
+        if self.lost:
+            raise CardsLost("GPU 2 is lost")
+
     def alloc(self, nbytes: int, label: str) -> object:
+        self._check()
         self.allocations += 1
         if self.fails(self.allocations):
             raise CardFull(f"allocation {self.allocations}")
@@ -142,10 +177,14 @@ class HashRunner:
     def forget(self, sequence_id: str) -> None:
         self.host.pop(sequence_id, None)
 
+    def reset(self) -> None:
+        self.staging = None
+
     def _slot(self, blocks: Sequence[int], position: int) -> int:
         return blocks[position // BLOCK_TOKENS] * BLOCK_TOKENS + position % BLOCK_TOKENS
 
     def _compute(self, plan: Plan, watch: LinkWatch, outcome: Outcome) -> None:
+        self.device.start_kernel("memory").finish(0.0)
         written: set[tuple[Rung, int]] = set()
         for rung, works in plan.batches.items():
             for work in works:

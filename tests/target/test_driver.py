@@ -58,6 +58,9 @@ class GatedRunner:
     def forget(self, sequence_id: str) -> None:
         self.inner.forget(sequence_id)
 
+    def reset(self) -> None:
+        self.inner.reset()
+
 
 class Rig:
     """A driver that runs."""
@@ -76,6 +79,7 @@ class Rig:
             self.device,
             lambda name, out, _: self.observed.append((name, out)),
             clock,
+            load_weights=lambda: self.device.alloc(1, "weights"),
         )
 
     def hold(self, after: int = 0) -> None:
@@ -316,6 +320,45 @@ def test_the_age_of_the_step_grows_while_it_hangs_and_falls_when_it_goes_on() ->
         await until(lambda: rig.driver.step_age_s() == 0)
 
     play(Rig(clock=lambda: times[0]), what)
+
+
+def test_lost_cards_fail_what_ran_refuse_what_comes_and_serve_again_when_they_are_back() -> None:
+    async def what(rig: Rig) -> None:
+        before = await rig.answer(a_request("before", max_tokens=3))
+        rig.device.lost = True
+        (*_, end) = await rig.answer(a_request("amid", max_tokens=3))
+        assert isinstance(end, Finished)
+        assert end.reason == "failed"
+        assert "GPU 2 is lost" in end.message
+        await until(lambda: "GPU 2 is lost" in rig.driver.down)
+        (refusal,) = await rig.answer(a_request("while down"))
+        assert isinstance(refusal, Rejected)
+        assert (refusal.status, refusal.code) == (503, "engine_down")
+        await until(lambda: rig.device.reopened >= 2)  # it goes on trying
+        rig.device.lost = False
+        await until(lambda: not rig.driver.down)
+        after = await rig.answer(a_request("after", max_tokens=3))
+        assert [type(output) for output in after] == [type(output) for output in before]
+        for pool in rig.engine.pools.values():
+            pool.check_integrity()
+
+    rig = Rig()
+    play(rig, what)
+    assert rig.engine.close() == 0
+
+
+def test_cards_lost_while_a_step_is_planned_are_no_end_either() -> None:
+    async def what(rig: Rig) -> None:
+        rig.device.lost = True
+        asked = [a_request(name, tuple(range(80)) * 2, max_tokens=3) for name in ("a", "b")]
+        for *_, end in await asyncio.gather(*map(rig.answer, asked)):
+            assert isinstance(end, Finished)
+            assert (end.reason, "GPU 2 is lost" in end.message) == ("failed", True)
+        rig.device.lost = False
+        await until(lambda: not rig.driver.down)
+        assert isinstance((await rig.answer(a_request("after")))[-1], Finished)
+
+    play(Rig(), what)
 
 
 def test_the_loop_goes_round_with_nothing_to_compute() -> None:
