@@ -53,10 +53,11 @@ class Target(Declared):
 
 
 class Node(Declared):
-    """The simulated node: `cards` cards of one profile."""
+    """The simulated node: `cards` cards of one profile, wired in a topology."""
 
-    profile: Literal["pocket"] = "pocket"
+    profile: Literal["pocket"] = "pocket"  # the only one that the bundled service's CPU model fits
     cards: int = Field(default=4, ge=1, le=16)
+    topology: Literal["mesh", "nvswitch", "pairs", "none"] = "mesh"
 
 
 class Load(Declared):

@@ -7,23 +7,46 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
+from faults.gpu.profiles import profile
 from harness.drill import Drill
 from harness.history import Event, History
 from reports.series import Points, Series, series
 
-CARD_FREE = re.compile(r"^(?:memory|card|gpu):?(\d+)\.(?:memory_)?free_bytes$")
+CARD_FREE = re.compile(r"^card(\d+)\.free_bytes$")
+SM_CLOCK = re.compile(r"^card(\d+)\.sm_clock_mhz$")
+TEMPERATURE = re.compile(r"^card(\d+)\.temperature_c$")
 PCIE = re.compile(r"^pcie:(\d+):(h2d|d2h)\.bytes$")
 NVLINK = re.compile(r"^nvlink:(\d+)>(\d+)\.bytes$")
 QUEUES = {"queue_depth": "waiting", "waiting": "waiting", "running": "running"}
 
 
-def free_memory(history: History) -> list[Series]:
+def free_memory(drill: Drill, history: History) -> list[Series]:
+    """In MiB of the card that the drill's profile stands for, as doses are."""
+    scale = profile(drill.node.profile).scale / 2**20
+    return _per_card(history, CARD_FREE, scale)
+
+
+def clocks(history: History) -> list[Series]:
+    """SM clocks in MHz, if any of them ever moved."""
+    return _that_move(_per_card(history, SM_CLOCK))
+
+
+def temperatures(history: History) -> list[Series]:
+    """In °C, if some clock ever moved: what throttles a card is told apart by it."""
+    return _per_card(history, TEMPERATURE) if clocks(history) else []
+
+
+def _per_card(history: History, pattern: re.Pattern[str], scale: float = 1.0) -> list[Series]:
     cards: dict[int, Points] = {}
     for sample in _samples(history, "node"):
         for name, value in sample["values"].items():
-            if found := CARD_FREE.match(name):
-                cards.setdefault(int(found[1]), []).append((float(sample["t"]), value / 2**20))
+            if found := pattern.match(name):
+                cards.setdefault(int(found[1]), []).append((float(sample["t"]), value * scale))
     return [series(f"card {card}", f"card{card % 8}", points) for card, points in sorted(cards.items())]
+
+
+def _that_move(cards: list[Series]) -> list[Series]:
+    return cards if any(len(set(card["y"])) > 1 for card in cards) else []
 
 
 def pcie(drill: Drill, history: History) -> list[Series]:

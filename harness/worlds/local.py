@@ -120,7 +120,7 @@ def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[
 def new_node(file: Path, drill: Drill) -> SimNode:
     """The drill's node; a file that could not be filled (no space) is not left there."""
     try:
-        return SimNode.create(file, drill.node.profile, drill.node.cards)
+        return SimNode.create(file, drill.node.profile, drill.node.cards, topology=drill.node.topology)
     except BaseException:
         file.unlink(missing_ok=True)
         raise

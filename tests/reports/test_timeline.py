@@ -55,10 +55,24 @@ def test_a_counter_that_fell_leaves_a_gap() -> None:
     assert lane("pcie", a_history(samples=samples))["card 0 h2d"]["y"] == [None]
 
 
-def test_free_memory_is_shown_per_card_in_mebibytes() -> None:
-    samples = [sample(1.0, "node", **{"memory:0.free_bytes": 2**21, "memory:1.free_bytes": 2**20})]
+def test_free_memory_is_shown_per_card_in_mebibytes_of_the_card_it_stands_for() -> None:
+    samples = [sample(1.0, "node", **{"card0.free_bytes": 48 * 2**20, "card1.free_bytes": 12 * 2**20})]
     series = lane("memory", a_history(samples=samples))
-    assert (series["card 0"]["y"], series["card 1"]["y"]) == ([2.0], [1.0])
+    assert (series["card 0"]["y"], series["card 1"]["y"]) == ([81920.0], [20480.0])
+
+
+def test_clocks_and_temperatures_are_shown_once_a_clock_has_moved() -> None:
+    def told(*clocks: float) -> list[Any]:
+        return [
+            sample(float(t), "node", **{"card0.sm_clock_mhz": mhz, "card0.temperature_c": 80.0 + t})
+            for t, mhz in enumerate(clocks)
+        ]
+
+    still = {made["id"] for made in timeline(DRILL, a_history(samples=told(1980, 1980)))["lanes"]}
+    assert not {"clocks", "temperature"} & still
+    history = a_history(samples=told(1980, 990))
+    assert lane("clocks", history)["card 0"]["y"] == [1980, 990]
+    assert lane("temperature", history)["card 0"]["y"] == [80, 81]
 
 
 def test_a_lane_without_data_is_left_out() -> None:
