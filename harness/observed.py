@@ -1,7 +1,8 @@
 """What a history says about its requests in a window: a value per request, or a yes or no per request.
 
 A request belongs to the window in which it was due, not to the one in which it ended, so that a stall can't
-move its victims out of the window that caused them. Values are in milliseconds.
+move its victims out of the window that caused them. One that was under way when a fault took effect, and failed
+after that, is a victim of the fault: it says nothing about the quiet time before. Values are in milliseconds.
 """
 
 from __future__ import annotations
@@ -17,8 +18,20 @@ FEWEST_TOKENS = 4  # below that, time per token is mostly noise
 
 
 def requests_due(history: History, window: Window) -> list[Event]:
-    """The requests whose intended send time lies in the window."""
-    return [request for request in history.of_kind("request") if request["due"] in window]
+    """The requests that belong to the window."""
+    faults = [each for each in history.windows() if each.phase == "fault"]
+    return [request for request in history.of_kind("request") if _belongs_at(request, faults) in window]
+
+
+def _belongs_at(request: Event, faults: Sequence[Window]) -> float:
+    """When it was due; for the victim of a later fault, that fault's start.
+
+    A time-out is none: what waited that long may well have been in trouble before.
+    """
+    due = float(request["due"])
+    if request["outcome"] != "failed" or any(due in fault for fault in faults):
+        return due
+    return next((fault.start for fault in faults if due < fault.start <= request["t"]), due)
 
 
 def value_ms(metric: str, request: Event) -> float | None:

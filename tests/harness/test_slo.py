@@ -91,6 +91,21 @@ def test_a_request_belongs_to_the_window_in_which_it_was_due() -> None:
     assert found(a_history(requests=stalled), recovery).outcome == "VACUOUS"
 
 
+def test_an_answer_under_way_that_the_fault_broke_is_the_faults_victim_and_no_unsteady_baseline() -> None:
+    """But a time-out is none, nor is what failed before the fault had taken effect."""
+    under_way = [
+        a_lost_request(n, due=9.8, waited_s=1.0 + n / 100, outcome=outcome)
+        for n, outcome in enumerate(["failed"] * 40 + ["timeout"] * 20)
+    ]
+    before = [a_lost_request(n, due=8.0, waited_s=0.5) for n in range(60, 65)]
+    history = a_history(requests=[*requests(), *under_way, *before])
+    bad = {
+        phase: found(history, an_slo("error_ratio", phase=phase, max=0.01)).numbers["bad"]
+        for phase in ("baseline", "fault", "recovery")
+    }
+    assert bad == {"baseline": 25, "fault": 40, "recovery": 0}
+
+
 def test_time_per_token_is_that_of_answers_with_four_tokens_and_up() -> None:
     short = in_fault(40, tokens_t=[11.0, 19.0, 20.0])
     finding = found(a_history(requests=short), an_slo("tpot_ms", quantile=0.9, max=25))
