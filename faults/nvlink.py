@@ -24,7 +24,11 @@ def _names_a_pair(pair: str) -> str:
 
 
 class NvlinkDegrade(Fault):
-    """The NVLinks between pairs of cards, both directions, keep only `percent` of their nominal bandwidth."""
+    """The NVLinks between pairs of cards, both directions, keep only `percent` of their nominal bandwidth.
+
+    Of several degradations of one link the strongest counts. It acts on both cards of each pair, so
+    `blast_radius.cards_max` must be at least 2. It wants links from card to card, so not a node with a switch.
+    """
 
     kind: Literal["nvlink_degrade"] = "nvlink_degrade"
     links: tuple[Annotated[str, AfterValidator(_names_a_pair)], ...] = Field(
@@ -36,6 +40,7 @@ class NvlinkDegrade(Fault):
 
     less_is_stronger: ClassVar[bool] = True
 
+    dose: ClassVar[str] = "% of the nominal bandwidth that remains"
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "What the service does when the links its cards exchange activations over get this much slower and "
@@ -46,6 +51,13 @@ class NvlinkDegrade(Fault):
         "would do on real links (its algorithms choose other routes; the simulation has a direct link per "
         "pair)."
     )
+    real_method: ClassVar[str] = (
+        "Copies between the cards in a loop, as contention; or a lower NVLink bandwidth mode: for the whole system "
+        "with nvmlSystemSetNvlinkBwMode (Hopper and later, refused while peers are mapped, so before the engine "
+        "starts), for one card with nvmlDeviceSetNvlinkBwMode (Blackwell and later; both in nvml.h). Taken back by "
+        "ending the copies, or by the full mode."
+    )
+    privileges: ClassVar[str] = "copies: none; bandwidth modes: root"
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
@@ -56,6 +68,10 @@ class NvlinkDegrade(Fault):
     def directed(self) -> tuple[str, ...]:
         """The names of the directed links, each once."""
         return tuple(dict.fromkeys(nvlink(*ends) for a, b in self.pairs for ends in ((a, b), (b, a))))
+
+    def weakens(self) -> tuple[str, ...]:
+        """The pairs."""
+        return self.links
 
     def touches(self) -> frozenset[int]:
         """The cards at the links' ends."""

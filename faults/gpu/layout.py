@@ -32,7 +32,8 @@ NVML_DELAY, NVML_ERROR, FROZEN, MONITORING_CHANGED = (
 )  # doubles: what monitoring has to put up with
 HEAD_CELLS = 40
 
-LINK_HEAD_CELLS, FLOW_CELLS = 6, 6  # served as doubles, in the order of nodefile's codec
+# A link is one record of doubles, in the order of nodefile's codec, so that one write has all of it or nothing.
+LINK_HEAD_CELLS, FLOW_CELLS = 6 + OWNERS, 6  # the last of the head: what each owner has moved
 LINK_CELLS = LINK_HEAD_CELLS + FLOW_CELLS * FLOWS
 LEVER_CELLS = 6  # serial (0: free), owner, kind, target, value (a double), since (a double)
 EVENT_CELLS = 5  # serial, time (µs of CLOCK_REALTIME), card, type (NVML's bit), data (the Xid)
@@ -99,16 +100,12 @@ class Layout:
         """A link's state and its flows."""
         return self.lever(LEVERS) + LINK_CELLS * link
 
-    def moved(self, link: int, owner: int = 1) -> int:
-        """Bytes that an owner's flows, as far as they are over, moved on a link; one cell an owner."""
-        return self.link(self.links) + link * OWNERS + owner - 1
-
     def page_bytes(self, card: int) -> slice:
         """A card's page table, in bytes of the file: one a page."""
-        start: int = CELL * self.moved(self.links) + card * self.pages
+        start: int = CELL * self.link(self.links) + card * self.pages
         return slice(start, start + self.pages)
 
     @property
     def size(self) -> int:
         """Bytes of the whole file."""
-        return CELL * self.moved(self.links) + self.cards * self.pages
+        return CELL * self.link(self.links) + self.cards * self.pages

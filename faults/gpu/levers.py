@@ -40,6 +40,16 @@ class LeverKind(IntEnum):
     STOPPED_PID = 25  # the value is a process that was stopped; it goes on when the lever goes
 
 
+RANGES: dict[LeverKind, tuple[float, float]] = {  # of shares; other values are 0 or more
+    LeverKind.SLOW_FACTOR: (0.001, 1.0),
+    LeverKind.PCIE_LOSS: (0.0, 0.999),
+    LeverKind.NVLINK_LOSS: (0.0, 0.999),
+    LeverKind.SM_CLOCK_MHZ: (1.0, 1e6),
+    LeverKind.MEM_CLOCK_MHZ: (1.0, 1e6),
+    LeverKind.PCIE_WIDTH: (1.0, 16.0),
+}
+
+
 @dataclass(frozen=True)
 class Lever:
     """One condition, kept on one or more targets until it is released or its owner dies."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+from faults.gpu.layout import OWNERS
+
 UNFINISHED = math.inf
 ENDLESS = math.inf  # the size of a stream of copies back to back, with no end
 
@@ -38,7 +40,7 @@ class Flow:
 class Link:
     """The state of one directed link at `clock_s`. Finished flows stay in `flows` until they are removed."""
 
-    __slots__ = ("bytes_done", "capacity", "changed_s", "clock_s", "flows", "served")
+    __slots__ = ("bytes_done", "capacity", "changed_s", "clock_s", "done_by", "flows", "served")
 
     def __init__(
         self,
@@ -48,12 +50,15 @@ class Link:
         served: float = 0.0,
         bytes_done: float = 0.0,
         changed_s: float = 0.0,
+        done_by: list[float] | None = None,
     ) -> None:
         self.capacity = capacity
         self.clock_s = clock_s
         self.served = served
         self.bytes_done = bytes_done  # of flows that are no longer active
         self.changed_s = changed_s  # when the capacity last changed
+        # Bytes of flows that are no longer active, by owner, from 1 on.
+        self.done_by = [0.0] * OWNERS if done_by is None else done_by
         self.flows = flows
 
     @property
@@ -65,6 +70,13 @@ class Link:
     def bytes_total(self) -> float:
         """All bytes moved until `clock_s`."""
         return self.bytes_done + sum(self.moved(flow) for flow in self.active)
+
+    def bytes_by(self) -> dict[int, float]:
+        """All bytes moved until `clock_s`, by owner."""
+        found = {owner: nbytes for owner, nbytes in enumerate(self.done_by, 1) if nbytes}
+        for flow in self.active:
+            found[flow.owner] = found.get(flow.owner, 0.0) + self.moved(flow)
+        return found
 
     def moved(self, flow: Flow) -> float:
         """Bytes an active flow has moved until `clock_s`."""
@@ -92,7 +104,7 @@ class Link:
                 return finished
             self.clock_s = first.finish_s = max(at, self.clock_s)
             self.served = first.to_served
-            self.bytes_done += first.to_served - first.from_served
+            self._credit(first.owner, first.to_served - first.from_served)
             active.remove(first)
             finished.append(first)
         self.served = 0.0
@@ -106,13 +118,21 @@ class Link:
         return flow
 
     def remove(self, flow: Flow) -> float:
-        """Take a flow off the link; the bytes it moved that were not counted as done yet."""
+        """Take a flow off the link; the bytes it moved, if it had not finished."""
         self.flows.remove(flow)
         if flow.finish_s != UNFINISHED:
             return 0.0
         moved = self.moved(flow)
-        self.bytes_done += moved
+        self._credit(flow.owner, moved)
         return moved
+
+    def forget(self, owner: int) -> bool:
+        """Take everything of an owner off the link, and what is known of it; whether there was anything."""
+        theirs = [flow for flow in self.flows if flow.owner == owner]
+        for flow in theirs:
+            self.remove(flow)
+        known, self.done_by[owner - 1] = self.done_by[owner - 1], 0.0
+        return bool(known or theirs)
 
     def find(self, serial: int) -> Flow | None:
         """The flow of that serial number, if it is here."""
@@ -124,11 +144,11 @@ class Link:
     def finish_of(self, flow: Flow) -> float:
         """When a flow finishes (or did) if nobody comes, leaves early, or changes the capacity.
 
-        UNFINISHED on a link that has none.
+        UNFINISHED on a link that has none, and for a flow without end.
         """
         if flow.finish_s != UNFINISHED:
             return flow.finish_s
-        if not self.capacity:
+        if not self.capacity or flow.to_served == ENDLESS:
             return UNFINISHED
         active = [each for each in self.flows if each.finish_s == UNFINISHED]
         if len(active) == 1 and active[0] is flow:
@@ -147,6 +167,10 @@ class Link:
         if capacity != self.capacity:
             self.capacity = capacity
             self.changed_s = now
+
+    def _credit(self, owner: int, nbytes: float) -> None:
+        self.bytes_done += nbytes
+        self.done_by[owner - 1] += nbytes
 
 
 def _to_served(flow: Flow) -> float:

@@ -69,7 +69,6 @@ class NodeFile:
         self.q, self.d = cells.cast("q"), cells.cast("d")
         cells.release()
         self.pages = [PageTable(self._bytes[self.layout.page_bytes(card)]) for card in range(self.cards)]
-        self.moved_at = [self.layout.moved(index) - 1 for index in range(self.layout.links)]  # plus the owner
         self._link_at = [self.layout.link(index) for index in range(self.layout.links)]
         self.writing = _Writing(self.q, self._fd, mend)
 
@@ -135,12 +134,14 @@ class NodeFile:
             Flow(int(cells[i]), int(cells[i + 1]), *cells[i + 2 : i + FLOW_CELLS])
             for i in range(LINK_HEAD_CELLS, len(cells), FLOW_CELLS)
         ]
-        return Link(flows, *cells[1:LINK_HEAD_CELLS])
+        _, capacity, clock_s, served, done, changed_s, *done_by = cells[:LINK_HEAD_CELLS]
+        return Link(flows, capacity, clock_s, served, done, changed_s, done_by)
 
     def store_link(self, index: int, link: Link) -> None:
         """Write a link's state in one go: no interrupt, and hardly a crash, can come in between."""
         flows = link.flows
         cells = [float(len(flows)), link.capacity, link.clock_s, link.served, link.bytes_done, link.changed_s]
+        cells += link.done_by
         for f in flows:
             cells += (f.serial, f.owner, f.from_served, f.to_served, f.start_s, f.finish_s)
         _LINKS[len(flows)].pack_into(self._map, self._link_at[index] * CELL, *cells)

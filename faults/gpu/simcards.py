@@ -55,7 +55,9 @@ class SimCards:
         self._links = links
         self.levers = LeverTable(file)
         self.events = EventRing(file)
-        self._seen: dict[int, tuple[float, list[float]]] = {}  # by card: when, and its owners' work by then
+        self._seen: dict[
+            int, tuple[float, dict[int, float]]
+        ] = {}  # by card: when, and its owners' work by then
 
     def begin(self) -> None:
         """What never changes, or starts at something other than 0, of a new node's cards."""
@@ -217,19 +219,17 @@ class SimCards:
 
     def _credit_owners(self, card: int, now: float) -> None:
         """The share of the time since this process last looked in which each owner's kernels ran, in %."""
-        work = [0.0] * OWNERS
+        work = dict.fromkeys(range(1, OWNERS + 1), 0.0)
         for name in (compute(card), bandwidth(card)):
             if rate := self._links.capacity(name):
-                work = [
-                    so_far + more / rate
-                    for so_far, more in zip(work, self._links.by_owner(name, now), strict=True)
-                ]
+                for owner, moved in self._links.by_owner(name, now).items():
+                    work[owner] += moved / rate
         then, before = self._seen.get(card, (now, work))
         self._seen[card] = now, work
-        d, at = self._file.d, self._file.layout.owner_busy(card)
-        for place, (more, less) in enumerate(zip(work, before, strict=True)):
-            busy = (more - less) / (now - then) if now > then else 0.0
-            d[at + place] = 100 * min(1.0, max(0.0, busy))
+        d, layout = self._file.d, self._file.layout
+        for owner, worked in work.items():
+            busy = (worked - before[owner]) / (now - then) if now > then else 0.0
+            d[layout.owner_busy(card, owner)] = 100 * min(1.0, max(0.0, busy))
 
     def _nvlinks_at(self, card: int) -> Sequence[str]:
         ends = self._file.wiring.ends

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from faults.gpu.broken import CUDA_ERRORS, ContextBroken, DeviceLost
 from faults.gpu.conditions import LANE_BYTES_PER_S, Conditions
-from faults.gpu.levers import Lever, LeverKind
+from faults.gpu.levers import RANGES, Lever, LeverKind
 from faults.gpu.oom import DeviceOutOfMemory
 from faults.gpu.simhandle import Handle
 from faults.gpu.simmemory import Allocation
@@ -131,8 +131,11 @@ class DataSide(Handle):
                     f"a degraded link keeps a share above 0 and up to 1 of its capacity, not {value}"
                 )
             return
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{kind.name} can't be {value}")
+        least, most = RANGES.get(kind, (0.0, math.inf))
+        if kind == LeverKind.POWER_CAP_W:
+            least = self.profile.power_min_w
+        if not (math.isfinite(value) and least <= value <= most):
+            raise ValueError(f"{kind.name} can't be {value:g}: it goes from {least:g} to {most:g}")
         if kind == LeverKind.PCIE_GEN and value not in LANE_BYTES_PER_S:
             raise ValueError(f"no PCIe generation {value:g}; known: {', '.join(map(str, LANE_BYTES_PER_S))}")
         if kind not in _NODE_WIDE:

@@ -49,7 +49,7 @@ class SimLinks:
             for name, nbytes in flows:
                 serial += 1
                 index = self._index[name]
-                link = self._load(index, now)
+                link = self._as_of(index, now)
                 if len(link.flows) == FLOWS:
                     raise RuntimeError(
                         f"{name} has {FLOWS} flows under way or not yet collected: no more fit"
@@ -76,7 +76,7 @@ class SimLinks:
                 rate, latency = self._nominal[part.link]
                 if part.timing is None:
                     self._refuse_lost(part.link)
-                    link = self._load(part.link, now)
+                    link = self._as_of(part.link, now)
                     flow = link.find(part.serial)
                     if flow is None:
                         raise RuntimeError(
@@ -101,11 +101,10 @@ class SimLinks:
         """Take flows off their links, finished or not; what those that were not have moved until now."""
         cut_off = []
         for part in parts:
-            link = self._load(part.link, now)
+            link = self._as_of(part.link, now)
             flow = link.find(part.serial)
             if flow is not None:
                 moved = link.remove(flow)
-                self._file.d[self._file.moved_at[part.link] + flow.owner] += moved
                 self._file.store_link(part.link, link)
                 rate, latency = self._nominal[part.link]
                 cut_off.append(FlowTiming(part.name, moved, now - part.start_s, moved / rate + latency))
@@ -116,19 +115,16 @@ class SimLinks:
         for index, capacity in enumerate(capacities):
             link = self._file.load_link(index)
             if link.capacity != capacity:
-                link = self._load(index, now)
+                link = self._as_of(index, now)
                 link.set_capacity(now, capacity)
                 self._file.store_link(index, link)
 
     def give_back_all(self, owner: int, now: float) -> None:
         """Everything an owner has on the links: flows, and its byte counters."""
         for index in range(len(self.names)):
-            link = self._load(index, now)
-            if theirs := [flow for flow in link.flows if flow.owner == owner]:
-                for flow in theirs:
-                    link.remove(flow)
+            link = self._as_of(index, now)
+            if link.forget(owner):
                 self._file.store_link(index, link)
-            self._file.d[self._file.moved_at[index] + owner] = 0.0
 
     def mend(self) -> None:
         """After a writer was cut off: flows of nobody go."""
@@ -137,8 +133,11 @@ class SimLinks:
             link = self._file.load_link(index)
             kept = [flow for flow in link.flows if flow.owner in known and flow.to_served >= flow.from_served]
             least = max((flow.from_served for flow in kept), default=0.0)
-            if len(kept) < len(link.flows) or not link.served >= least:
+            strangers = [owner for owner, done in enumerate(link.done_by, 1) if done and owner not in known]
+            if len(kept) < len(link.flows) or strangers or not link.served >= least:
                 link.flows = kept
+                for owner in strangers:
+                    link.forget(owner)
                 link.served = link.served if link.served >= least else least
                 self._file.store_link(index, link)
 
@@ -152,26 +151,25 @@ class SimLinks:
 
     def total(self, name: str, now: float) -> float:
         """All that a link has moved by `now`."""
-        link = self._file.load_link(self._index[name])
-        link.advance(now)
-        return link.bytes_total
+        return self._as_of(self._index[name], now).bytes_total
 
-    def by_owner(self, name: str, now: float) -> list[float]:
-        """What each owner, from 1 on, has moved over a link by `now`; wants `writing`."""
-        return self._as_of(self._index[name], now)[1]
+    def by_owner(self, name: str, now: float) -> dict[int, float]:
+        """What each owner has moved over a link by `now`."""
+        return self._as_of(self._index[name], now).bytes_by()
 
     def info(self, name: str) -> LinkInfo:
         """One link's telemetry, brought up to now on a copy."""
         index, now = self.index(name), self._clock()
-        (link, row), pids = self._file.consistent(lambda: (self._as_of(index, now), self._owners.pids()))
+        link, pids = self._file.consistent(lambda: (self._as_of(index, now), self._owners.pids()))
         streams: dict[int, Stream] = {}
         for flow in link.active:
             pid = pids.get(flow.owner, 0)
             known = streams.get(pid, Stream(0, math.inf))
             streams[pid] = Stream(known.flows + 1, min(known.since_s, flow.start_s))
         moved: dict[int, float] = {}
-        for owner, pid in pids.items():
-            moved[pid] = moved.get(pid, 0.0) + row[owner - 1]
+        for owner, nbytes in link.bytes_by().items():
+            if pid := pids.get(owner, 0):
+                moved[pid] = moved.get(pid, 0.0) + nbytes
         return LinkInfo(
             nominal_bytes_per_s=self._nominal[index][0],
             capacity_bytes_per_s=link.capacity,
@@ -183,22 +181,10 @@ class SimLinks:
             read_s=link.clock_s,
         )
 
-    def _as_of(self, index: int, now: float) -> tuple[Link, list[float]]:
-        """A copy of a link brought up to `now`, and what each owner has moved by then."""
-        at = self._file.moved_at[index] + 1
+    def _as_of(self, index: int, now: float) -> Link:
+        """A copy of a link as of `now`; what changed on the way is in the file once it is stored."""
         link = self._file.load_link(index)
-        row: list[float] = list(self._file.d[at : at + OWNERS])
-        for flow in link.advance(now):
-            row[flow.owner - 1] += flow.to_served - flow.from_served
-        for flow in link.active:
-            row[flow.owner - 1] += link.moved(flow)
-        return link, row
-
-    def _load(self, index: int, now: float) -> Link:
-        """A link as of `now`; the bytes of flows that finished on the way are credited to their owners."""
-        link = self._file.load_link(index)
-        for flow in link.advance(now):
-            self._file.d[self._file.moved_at[index] + flow.owner] += flow.to_served - flow.from_served
+        link.advance(now)
         return link
 
     def _refuse_lost(self, index: int) -> None:

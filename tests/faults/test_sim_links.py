@@ -162,3 +162,38 @@ def test_a_full_mesh_and_two_pcie_links_a_card(still: SimNode) -> None:
         "sm:1",
         "hbm:1",
     )
+
+
+def test_a_writer_cut_off_before_it_stored_a_link_credits_nothing_twice(
+    still: SimNode, path, clock, monkeypatch
+) -> None:
+    def cut_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    still.start([(H2D, 1000.0)])
+    clock.now += 1.0
+    with SimNode.attach(path, clock=clock, sleep=clock.sleep) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(other._file, "store_link", cut_off)
+            with pytest.raises(KeyboardInterrupt):
+                other.start([(H2D, 5.0)])
+        for _ in range(2):
+            link = still.link(H2D)
+            assert link.bytes_total == pytest.approx(1000.0)
+            assert sum(link.bytes_by.values()) == pytest.approx(1000.0)
+            still.reclaim()
+
+
+def test_what_others_moved_is_not_counted_again_when_an_owner_leaves(still: SimNode, path, clock) -> None:
+    still.start([(H2D, 1000.0)])
+    clock.now += 1.0
+    for _ in range(3):
+        with SimNode.attach(path, clock=clock, sleep=clock.sleep) as other:
+            other.alloc(0, 1)
+    assert still.link(H2D).bytes_by == pytest.approx({os.getpid(): 1000.0})
+
+
+def test_endless_copies_that_share_a_link_are_never_done(still: SimNode, clock) -> None:
+    copies = [still.start([(H2D, ENDLESS)]) for _ in range(2)]
+    clock.now += 1.0
+    assert [copy.done() for copy in copies] == [False, False]
