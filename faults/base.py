@@ -44,14 +44,22 @@ class Fault(BaseModel):
     builds_up: ClassVar[bool] = False  # it disturbs before it has reached its dose
     less_is_stronger: ClassVar[bool] = False  # of its dose: what is left, not what is taken
 
-    # Words for the report; each kind states its own.
+    # Words for the report and for `brownout list faults`; each kind states its own.
+    dose: ClassVar[str] = ""  # what its effect is measured in
+    undo: ClassVar[str] = "its neighbour ends"  # how it is put right
     fidelity: ClassVar[dict[str, Fidelity]] = {}
     certifies: ClassVar[str] = ""
     does_not_certify: ClassVar[str] = ""
+    real_method: ClassVar[str] = ""  # how it is caused on hardware, and taken back
+    privileges: ClassVar[str] = ""  # what that takes
 
     def touches(self) -> frozenset[int]:
         """The cards it acts on."""
         raise NotImplementedError
+
+    def weakens(self) -> tuple[str, ...]:
+        """Pairs of cards, e.g. '0-1', whose NVLinks a service can tell to be weak and go around."""
+        return ()
 
     def check_reach(self, *, cards: int, cards_max: int) -> None:
         """ValueError if it names a card that the node lacks, or acts on more cards than `cards_max`."""

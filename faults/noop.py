@@ -24,11 +24,15 @@ class Noop(Fault):
         default=None, description="The step that raises NoopError: inject, effect or undo; none by default."
     )
 
+    dose: ClassVar[str] = "none"
+    undo: ClassVar[str] = "nothing to undo"
     fidelity: ClassVar[dict[str, Fidelity]] = {"virtual": "real", "local": "real", "live": "real"}
     certifies: ClassVar[str] = (
         "That the harness notices a fault without effect, and one that fails at a step."
     )
     does_not_certify: ClassVar[str] = "Anything about the service: nothing was done to it."
+    real_method: ClassVar[str] = "Nothing is done on hardware either."
+    privileges: ClassVar[str] = "none"
 
     def touches(self) -> frozenset[int]:
         """No card."""

@@ -16,8 +16,11 @@ from faults.gpu.profiles import MIB
 class VramOom(Fault):
     """Another process takes a card's memory until at most `free_mb` are free, so that others run out.
 
-    `free_mb` is in MiB of the card the profile stands for, and is scaled down to the simulated one. The
-    neighbour takes memory once and keeps it; what the service frees afterwards is there to be used again.
+    `free_mb` is in MiB of the card the profile stands for, is scaled down to the simulated one and met in whole
+    pages: 1024 MiB of an 80 GiB card are 614 KiB of a `pocket` card, of which 576 KiB stay free. The neighbour
+    takes memory once, in runs of up to 16 pages, and keeps it; what the service frees afterwards is there to be
+    used again. On a card where the service has left no more than `free_mb` already, it takes nothing, and the
+    fault has no effect.
     """
 
     kind: Literal["vram_oom"] = "vram_oom"
@@ -27,6 +30,7 @@ class VramOom(Fault):
     builds_up: ClassVar[bool] = True  # the neighbour allocates run by run
     less_is_stronger: ClassVar[bool] = True
 
+    dose: ClassVar[str] = "MiB of the full-size card left free"
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "What the service does when another process leaves it this much memory: its own allocations then "
@@ -37,6 +41,12 @@ class VramOom(Fault):
         "Anything about a real driver: virtual memory that hides fragmentation, caching allocators that hold "
         "freed memory back, memory of CUDA contexts and graphs, or a process that dies of the failure."
     )
+    real_method: ClassVar[str] = (
+        "A process of its own that allocates with cudaMalloc (or torch.empty) up to a ceiling that leaves some 512 "
+        "MiB. Taken back by ending it: the driver frees what a dead process held. An engine that takes its whole "
+        "pool at its start feels it only if the memory is gone before."
+    )
+    privileges: ClassVar[str] = "none: any user who may use the card"
 
     def touches(self) -> frozenset[int]:
         """The one card."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.exit_codes import INTERRUPTED, Brownout
+from harness.gpu.commands import gpu
 
 if TYPE_CHECKING:
     from harness.drill import Drill
@@ -41,6 +42,9 @@ def main() -> None:
     Exit codes:
       0 PASS   1 FAIL   2 UNKNOWN   64 the request can't be done   70 brownout itself broke   130 interrupted
     """
+
+
+main.add_command(gpu)
 
 
 def asks_for_a_drill(command: Command) -> Command:
@@ -141,30 +145,34 @@ def report(ctx: click.Context, path: Path) -> None:
 
 
 @main.command(name="list")
-@click.argument(
-    "folder", default=Path("scenarios"), type=click.Path(path_type=Path, file_okay=False, exists=True)
-)
-def list_drills(folder: Path) -> None:
-    """Name the drills of a folder, the fault kinds and the metrics.
+@click.argument("what", default="scenarios", metavar="[faults|drills|metrics|FOLDER]")
+def list_what(what: str) -> None:
+    """Name fault kinds, drills or metrics; with a folder, its drills and all the rest.
 
     \b
-    Example:
+    Examples:
       brownout list scenarios
+      brownout list faults     each kind with its dose, its undo, and how true to life it is in which world
     """
-    from faults.kinds import KINDS
+    from faults.catalogue import listing
     from harness.drill_file import load_drill
     from harness.metrics import METRICS
 
-    click.echo("drills")
-    for file in sorted(folder.glob("*.yaml")):
-        drill = load_drill(file)
-        click.echo(f"  {file}  ({', '.join(drill.worlds)})\n      {drill.why.strip()}")
-    click.echo("fault kinds")
-    for kind, fault in KINDS.items():
-        click.echo(f"  {kind:<18} {(fault.__doc__ or '').strip().splitlines()[0]}")
-    click.echo("metrics")
-    for name, metric in METRICS.items():
-        click.echo(f"  {name:<18} [{metric.unit}] {metric.what}")
+    folder = Path("scenarios" if what in ("faults", "drills", "metrics") else what)
+    if what not in ("faults", "metrics"):
+        if not folder.is_dir():
+            raise click.BadParameter(f"{what!r} is none of faults, drills and metrics, and no folder")
+        click.echo("drills")
+        for file in sorted(folder.glob("*.yaml")):
+            drill = load_drill(file)
+            click.echo(f"  {file}  ({', '.join(drill.worlds)})\n      {drill.why.strip()}")
+    if what not in ("drills", "metrics"):
+        click.echo("fault kinds")
+        click.echo("\n".join(listing(in_full=what == "faults")))
+    if what not in ("faults", "drills"):
+        click.echo("metrics")
+        for name, metric in METRICS.items():
+            click.echo(f"  {name:<18} [{metric.unit}] {metric.what}")
 
 
 @main.command()

@@ -214,5 +214,5 @@ class SloAt:
         if metric == "running_most":
             return totals.most_running(history, window)
         steps = [self.drill.step(self.step)] if self.step else list(self.drill.timeline)
-        weak = [link for step in steps for link in getattr(step.fault, "links", ())]
+        weak = [link for step in steps for link in step.fault.weakens()]
         return totals.weak_links(history, window, weak)

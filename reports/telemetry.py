@@ -66,7 +66,7 @@ def pcie(drill: Drill, history: History) -> list[Series]:
 
 def nvlink(drill: Drill, history: History) -> list[Series]:
     """All links together, and those that a fault of this drill weakens."""
-    pairs = {link for step in drill.timeline for link in getattr(step.fault, "links", ())}
+    pairs = {link for step in drill.timeline for link in step.fault.weakens()}
     weak = {frozenset(pair.split("-")) for pair in pairs}
     total = _rates(history, lambda name: "all links" if NVLINK.match(name) else None)
     named = _rates(

@@ -11,15 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from target.device import Device, LinkReading
+from target.device import Device
 from target.engine import Engine
-from target.plan import Plan, Route, Runner
+from target.plan import Plan, Runner
 from target.request import Finished, GenerationRequest, Output, Rejected
-from target.transfers import Transfers
+from target.watch import Watch
 
 IDLE_WAIT_S = 0.02
 MEMORY_INTERVAL_S = 0.02
@@ -42,29 +41,6 @@ class Stream:
         """From any thread. A loop that has closed has nobody left to read."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.outputs.put_nowait, output)
-
-
-class Watch:
-    """The engine's ears during a step, with lock and clock added."""
-
-    def __init__(self, transfers: Transfers, lock: threading.Lock, clock: Clock) -> None:
-        self._transfers, self._lock, self._clock = transfers, lock, clock
-
-    def begin_copy(self) -> int | None:
-        with self._lock:
-            return self._transfers.begin_copy(self._clock())
-
-    def saw_copy(self, readings: Many[LinkReading]) -> None:
-        with self._lock:
-            self._transfers.saw_copy(readings, self._clock())
-
-    def route(self) -> Route:
-        with self._lock:
-            return self._transfers.route(self._clock())
-
-    def saw_exchange(self, readings: Many[LinkReading]) -> None:
-        with self._lock:
-            self._transfers.saw_exchange(readings, self._clock())
 
 
 class Driver:

@@ -16,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from faults.kinds import KINDS
 from harness import cli, perform
 from harness.errors import OwnFailure, UsageError
 from harness.store import Run, new_run
@@ -102,7 +103,7 @@ def test_a_refusal_reaches_the_shell_as_one_message_on_standard_error(tmp_path: 
 BAD: dict[str, tuple[list[Any], str]] = {
     "unknown kind": (
         [THREE, "--set", "timeline.0.fault.kind=gamma"],
-        "timeline[0].fault: unknown fault kind 'gamma'; known: noop, nvlink_degrade, pcie_saturation, vram_oom",
+        "timeline[0].fault: unknown fault kind 'gamma'; known: alloc_failure, clock_lock, ",
     ),
     "percent": (
         [THREE, "--set", "timeline.2.fault.percent=130"],
@@ -198,6 +199,29 @@ def test_list_names_drills_fault_kinds_and_metrics(here: Path) -> None:
     assert f"  {THREE}  (local)\n" in told
     assert "\n  vram_oom           Another process takes a card's memory" in told
     assert "\n  ttft_ms            [ms] time to first token, from the intended send time\n" in told
+
+
+def test_list_faults_shows_each_kind_with_its_dose_its_undo_and_its_label_in_each_world(here: Path) -> None:
+    told = brownout("list", "faults").stdout
+    for kind, fault in KINDS.items():
+        _, _, after = told.partition(f"\n  {kind:<18} ")
+        lines = [line.strip() for line in after.splitlines()[1:4]]
+        assert lines[0] == f"dose   {fault.dose}"
+        assert lines[1] == f"undo   {fault.undo}"
+        assert lines[2].startswith(f"worlds local {fault.fidelity['local']}, virtual ")
+    assert "ttft_ms" not in told
+
+
+def test_list_metrics_and_drills_show_nothing_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert brownout("list", "metrics").stdout.startswith("metrics\n  ttft_ms ")
+    monkeypatch.chdir(ROOT)
+    told = brownout("list", "drills").stdout
+    assert told.startswith("drills\n  scenarios/")
+    assert "fault kinds" not in told
+
+
+def test_a_thing_that_cannot_be_listed_is_refused(here: Path) -> None:
+    refused(here, "list", "nope", told="'nope' is none of faults, drills and metrics, and no folder")
 
 
 CODES = {"PASS": 0, "FAIL": 1, "UNKNOWN": 2}

@@ -17,7 +17,8 @@ from faults.gpu.sim import SimNode
 from faults.kinds import KINDS, AnyFault
 from faults.noop import Noop, NoopError
 from faults.nvlink import NvlinkDegrade
-from faults.pcie import SEEN_S, PcieSaturation
+from faults.pcie import PcieSaturation
+from faults.streams import SEEN_S
 from faults.vram import VramOom
 
 any_fault: TypeAdapter[Fault] = TypeAdapter(AnyFault)
