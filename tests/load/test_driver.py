@@ -90,7 +90,9 @@ def test_a_frozen_server_is_offered_its_load_all_the_same(tmp_path: Path) -> Non
         time.sleep(load.start_at + 0.2 - time.monotonic())
         server.freeze(1.0)
         load.wait()
-    assert [event["outcome"] for event in events] == ["length"] * 30
+    assert [event["outcome"] for event in events] == ["length"] * 30, [
+        e for e in events if e["outcome"] != "length"
+    ]
     assert load.lateness_p99_ms < 250
     waited = sorted(event["first"] - event["due"] for event in events)
     assert waited[-1] > 0.8, "the stall was not seen"
