@@ -93,6 +93,9 @@ class Player:
         self._client = HTTPClient.from_url(
             config["url"], concurrency=len(self._arrivals) + 1, connection_timeout=None, network_timeout=None
         )
+        # A server that does not answer "Connection: close" in kind would have its connection used again.
+        pool = self._client._connection_pool
+        pool.return_socket = pool.release_socket  # type: ignore[method-assign]
         self._in_flight = Group()
         self._stopping = False
         self._played = False

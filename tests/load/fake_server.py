@@ -93,6 +93,8 @@ class FakeServer:
             await writer.drain()
         else:
             await self._stream(writer, behaviour, body)
+            if behaviour == "stays open":  # and hears nothing more of what comes over this connection
+                await self._over.wait()
 
     async def _stream(self, writer: asyncio.StreamWriter, behaviour: str, body: dict[str, Any]) -> None:
         writer.write(

@@ -99,6 +99,18 @@ def test_a_frozen_server_is_offered_its_load_all_the_same(tmp_path: Path) -> Non
     assert sum(wait > 0.3 for wait in waited) >= 10, "requests that were due in the stall did not count it"
 
 
+def test_each_request_has_a_connection_of_its_own_whatever_the_server_would_like(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    with (
+        FakeServer(first_token_after_s=0.0, behave=lambda _: "stays open") as server,
+        LoadDriver(
+            server.url, arrivals(5, 0.2, tokens=1), None, tmp_path, 2.0, on_event=events.append
+        ) as load,
+    ):
+        load.wait()
+    assert [event["outcome"] for event in events] == ["length"] * 5
+
+
 ENDINGS = {
     "error inside": ("failed", 200, "engine_failed: the engine died"),
     "no done": ("failed", 200, "the stream ended without [DONE]"),
