@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from faults.gpu import sanity
 from faults.gpu.oom import DeviceOutOfMemory
 from faults.gpu.profiles import KIB, MIB
 from faults.gpu.sim import SimNode
@@ -23,7 +24,8 @@ def test_a_random_walk_of_three_owners_leaves_nothing_behind(still: SimNode, pat
     owners = [SimNode.attach(path, clock=clock, sleep=clock.sleep) for _ in range(3)]
     held, copies, slow = [], [], []
     moved = dict.fromkeys(still.links(), 0.0)
-    for _ in range(400):
+    readings = [sanity.take(still)]
+    for step in range(400):
         clock.now += dice.expovariate(1000)
         owner, deed = dice.choice(owners), dice.randrange(7)
         if deed == 0:
@@ -56,8 +58,12 @@ def test_a_random_walk_of_three_owners_leaves_nothing_behind(still: SimNode, pat
             assert link.bytes_total >= before - 1e-6
             assert sum(link.bytes_by.values()) == pytest.approx(link.bytes_total)
             moved[name] = link.bytes_total
+        if step % 20 == 0:
+            readings.append(sanity.take(still))
+    assert sanity.findings(readings) == []
     for owner in owners:
         owner.close()
+    assert sanity.findings([sanity.take(still)]) == []
     assert [still.memory(card).free_bytes for card in range(2)] == [48 * MIB] * 2
     for name in still.links():
         link = still.link(name)
