@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Literal
@@ -11,6 +12,8 @@ from pydantic import Field
 from faults.base import Effect, Fidelity
 from faults.gpu.base import Gpu
 from faults.kept import OnCard
+
+REPORTED_BEFORE_S = 1.0  # by a neighbour that then breaks the context and takes its page
 
 
 class CudaError(OnCard):
@@ -24,8 +27,10 @@ class CudaError(OnCard):
         default="neighbour", description="Whom it hits: a bystander, or the card's biggest tenant."
     )
 
-    dose: ClassVar[str] = "contexts stuck in the error"
+    dose: ClassVar[str] = "contexts broken by the error"
     undo: ClassVar[str] = "its neighbour ends; a tenant's broken context needs a restart"
+    # What the driver reports with it: a page fault, processing stopped, an exception of the engine.
+    xids: ClassVar[dict[int, int]] = {700: 31, 710: 43, 719: 13}
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "That a bystander's error stays with the bystander; or, aimed at the service, what it does when every call "
@@ -43,18 +48,38 @@ class CudaError(OnCard):
     @contextmanager
     def inject(self, gpu: Gpu) -> Iterator[None]:
         """Keep a neighbour that broke a context: its own, or that of a tenant."""
-        with gpu.neighbour("keep", card=self.card, error=self.code, victim=self.victim):
+        with gpu.neighbour(
+            "keep", card=self.card, error=self.code, victim=self.victim, xids=[self.xids[self.code]]
+        ):
             yield
 
     def took_effect(self, gpu: Gpu) -> Effect:
-        """Visible while a process on the card is stuck in that error. They are also what is left of it.
+        """Visible while a process on the card is stuck in that error, or was since the neighbour broke its context.
 
-        A tenant stays stuck until it ends: the fault is gone when somebody has started it again.
+        A service that notices and starts anew has felt the fault, and must not make it look absent: the driver's
+        report stands. What is left of it are the processes that are still stuck.
         """
         memory, errors = gpu.memory(self.card), gpu.context_errors()
         stuck = [pid for pid in memory.used_by if errors.get(pid) == self.code]
-        # The neighbour takes a page when it begins.
-        began = [memory.marks[pid].at_s for pid in gpu.neighbours() & memory.marks.keys()]
-        since_s = max(began, default=memory.changed_s) if stuck else None
+        # The neighbour takes a page when it begins, and reports before it breaks anything.
+        began_s = max(
+            (memory.marks[pid].at_s for pid in gpu.neighbours() & memory.marks.keys()), default=None
+        )
+        broken = max(len(stuck), self._reported(gpu, began_s))
+        since_s = began_s if began_s is not None else memory.changed_s
         detail = f"stuck: {', '.join(map(str, sorted(stuck))) or 'nobody'}"
-        return Effect(bool(stuck), 1, len(stuck), "contexts stuck", since_s, detail, len(stuck))
+        return Effect(
+            broken > 0, 1, broken, "contexts broken", since_s if broken else None, detail, len(stuck)
+        )
+
+    def _reported(self, gpu: Gpu, began_s: float | None) -> int:
+        """1 if the driver has reported the error on the card since the neighbour began."""
+        if began_s is None:
+            return 0
+        began_us = (began_s + time.time() - time.monotonic() - REPORTED_BEFORE_S) * 1e6
+        return int(
+            any(
+                event.card == self.card and event.data == self.xids[self.code] and event.at_us >= began_us
+                for event in gpu.events()
+            )
+        )

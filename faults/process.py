@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from faults.base import Effect, Fidelity
 from faults.gpu.base import Gpu
+from faults.gpu.owners import is_stopped
 from faults.kept import OnCard
 
 
@@ -44,17 +44,7 @@ class EngineStall(OnCard):
         memory = gpu.memory(self.card)
         on_card = sorted(memory.used_by.keys() & gpu.tenants())
         stopped = [pid for pid in on_card if is_stopped(pid)]
-        since_s = (
-            gpu.card(0).changed_s if stopped else None
-        )  # where the node notes who keeps a process stopped
+        # Card 0 is where the node notes who keeps a process stopped.
+        since_s = gpu.card(0).changed_s if stopped else None
         detail = f"stopped: {', '.join(map(str, stopped)) or 'none'} of {len(on_card)} tenants on the card"
         return Effect(bool(stopped), 1, len(stopped), "tenants stopped", since_s, detail, len(stopped))
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is in state T, by the kernel."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat[stat.rindex(b")") + 2 :].startswith(b"T")

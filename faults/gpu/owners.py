@@ -28,3 +28,12 @@ def start_ticks(pid: int) -> int | None:
 def is_alive(pid: int, started: int) -> bool:
     """Whether the process that started then is still there."""
     return start_ticks(pid) == started
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still on SIGSTOP."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat[stat.rindex(b")") + 2 :][:1] == b"T"

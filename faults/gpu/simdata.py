@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,12 +13,14 @@ from faults.gpu.broken import CUDA_ERRORS, ContextBroken, DeviceLost
 from faults.gpu.conditions import LANE_BYTES_PER_S, Conditions
 from faults.gpu.levers import RANGES, Lever, LeverKind
 from faults.gpu.oom import DeviceOutOfMemory
+from faults.gpu.owners import is_stopped
 from faults.gpu.simhandle import Handle
 from faults.gpu.simmemory import Allocation
 from faults.gpu.telemetry import CardInfo
 from faults.gpu.transfer import FlowTiming, Transfer
 
 _RECHECK_S = 0.005  # how long a wait that others may shorten sleeps at a stretch
+_STOPS_WITHIN_S = 1.0
 _SPIN_S = 1e-4  # below this a sleep would end late; above it, it is aimed this far short
 _NODE_WIDE = {LeverKind.NVML_DELAY_S, LeverKind.NVML_ERROR, LeverKind.FROZEN, LeverKind.STOPPED_PID}
 
@@ -99,6 +102,9 @@ class DataSide(Handle):
         lever = self.keep(LeverKind.STOPPED_PID, [0], pid)
         with self._file.writing:
             os.kill(pid, signal.SIGSTOP)
+            until = time.monotonic() + _STOPS_WITHIN_S
+            while not is_stopped(pid) and time.monotonic() < until:
+                time.sleep(0.001)  # the kernel stops it when it next runs
         return lever
 
     def report(self, card: int, xid: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from faults.gpu.base import LinkInfo, Stream
 from faults.gpu.broken import DeviceLost
-from faults.gpu.layout import FLOWS, OWNERS, SERIAL
+from faults.gpu.layout import FLOWS, SERIAL
 from faults.gpu.links import UNFINISHED, Link
 from faults.gpu.nodefile import NodeFile
 from faults.gpu.ownertable import OwnerTable

@@ -19,6 +19,7 @@ from faults.ecc import EccErrors, EccUncorrectable
 from faults.fragmentation import VramFragmentation
 from faults.gpu.broken import DeviceLost
 from faults.gpu.oom import DeviceOutOfMemory
+from faults.gpu.owners import is_stopped
 from faults.gpu.profiles import KIB, MIB
 from faults.gpu.sim import SimNode
 from faults.gpu.telemetry import Throttle
@@ -31,7 +32,7 @@ from faults.nvlink_down import NvlinkFatal, NvlinkLinksDown
 from faults.nvlink_errors import NvlinkErrors
 from faults.pcie import PcieSaturation
 from faults.pcie_link import PcieLinkDegrade, PcieReplayStorm
-from faults.process import EngineStall, is_stopped
+from faults.process import EngineStall
 from faults.thermal import PowerBrake, ThermalThrottle
 from faults.vram import VramOom
 from faults.xid_noise import XIDS, XidNoise

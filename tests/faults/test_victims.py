@@ -8,9 +8,10 @@ import pytest
 
 from faults.context import CudaError
 from faults.ecc import UNCORRECTABLE, EccUncorrectable
+from faults.gpu.owners import is_stopped
 from faults.gpu.sim import SimNode
 from faults.gpu.spawn import NeighbourError
-from faults.process import EngineStall, is_stopped
+from faults.process import EngineStall
 
 
 @pytest.fixture
@@ -35,6 +36,21 @@ def test_a_cuda_error_of_a_tenant_lasts_until_it_is_started_again(node: SimNode,
     big.kill()
     soon(lambda: not fault.took_effect(node).visible)
     assert fault.took_effect(node).residual == 0
+
+
+@pytest.mark.parametrize("code", [700, 710, 719])
+def test_a_tenant_that_starts_anew_at_once_has_felt_the_fault_all_the_same(
+    node: SimNode, big, soon, code
+) -> None:
+    fault = CudaError(card=0, code=code, victim="tenant")
+    with fault.inject(node):
+        big.kill()
+        soon(lambda: not node.context_errors())
+        felt = fault.took_effect(node)
+        assert (felt.visible, felt.measured, felt.residual) == (True, 1, 0)
+        assert not CudaError(card=1, code=code).took_effect(node).visible
+    left = fault.took_effect(node)
+    assert (left.visible, left.residual) == (False, 0)
 
 
 @pytest.mark.parametrize("xid", [48, 95])
