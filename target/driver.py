@@ -194,6 +194,10 @@ class Driver:
             except (self._device.broken, self._device.out_of_memory):
                 self._stop.wait(RESTART_EVERY_S)
                 continue
+            except Exception:  # whatever it is, this thread is the only one that can mend it
+                log.exception("the engine could not begin anew")
+                self._stop.wait(RESTART_EVERY_S)
+                continue
             self.down = ""
             log.warning("the engine has its cards back")
             return

@@ -126,6 +126,16 @@ def capacities(wiring: Wiring, conditions: Conditions, speeds: Sequence[tuple[fl
     return found
 
 
+def weakest_nvlinks(wiring: Wiring, rates: Sequence[float]) -> dict[int, float]:
+    """By card: the smallest share of its nominal rate that an NVLink of it has; 1 if it has none."""
+    weakest = dict.fromkeys(range(wiring.cards), 1.0)
+    for name, rate in zip(wiring.names, rates, strict=True):
+        if name.startswith("nvlink:"):
+            for card in wiring.ends(name):
+                weakest[card] = min(weakest[card], rate / wiring.nominal(name)[0])
+    return weakest
+
+
 def _is_gone(card: int, conditions: Conditions) -> bool:
     """Lost, or no longer taking part: what it has under way stands still."""
     return bool(conditions.most(LeverKind.LOST, card) or conditions.most(LeverKind.ABSENT, card))

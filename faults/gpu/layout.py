@@ -72,9 +72,17 @@ class Layout:
         """A double: the share of a card's time that an owner's kernels ran, in % over the latest window."""
         return self.owner_errors + OWNERS + card * OWNERS + owner - 1
 
+    def true_owner_busy(self, card: int, owner: int = 1) -> int:
+        """The same as it is, even while what monitoring shows stands still."""
+        return self.owner_busy(self.cards) + card * OWNERS + owner - 1
+
+    def owner_work(self, card: int, owner: int = 1) -> int:
+        """Two doubles: an owner's compute and memory-bound work on a card by the latest tick, in seconds."""
+        return self.true_owner_busy(self.cards) + 2 * (card * OWNERS + owner - 1)
+
     def alloc_marks(self, card: int, owner: int) -> int:
         """Two cells: when an owner last allocated on a card, and the free bytes that were left."""
-        return self.owner_busy(self.cards) + 2 * (card * OWNERS + owner - 1)
+        return self.owner_work(self.cards) + 2 * (card * OWNERS + owner - 1)
 
     def memory_changed(self, card: int) -> int:
         """When the card's memory last changed hands."""

@@ -79,8 +79,8 @@ class LeverTable:
     def __init__(self, file: NodeFile) -> None:
         self._file = file
 
-    def add(self, owner: int, kind: LeverKind, targets: Iterable[int], value: float, now: float) -> Lever:
-        """Its row counts from now on. RuntimeError if the table is full."""
+    def add(self, owner: int, kind: LeverKind, targets: Iterable[int], value: float, now: float) -> list[Row]:
+        """Its rows count from now on. RuntimeError if the table is full."""
         q, d, wanted = self._file.q, self._file.d, tuple(targets)
         free = [slot for slot, serial in enumerate(self._serials()) if serial == 0]
         if len(free) < len(wanted):
@@ -90,7 +90,7 @@ class LeverTable:
             at = self._file.layout.lever(slot)
             q[at + 1], q[at + 2], q[at + 3], d[at + 4], d[at + 5] = owner, kind, target, value, now
             q[at] = serial  # last: now it counts
-        return Lever(serial, kind, wanted, value)
+        return [row for row in self.rows() if row.serial == serial]
 
     def remove(self, gone: Callable[[Row], bool]) -> list[Row]:
         """Those no longer count; doing it again changes nothing."""

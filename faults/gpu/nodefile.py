@@ -50,6 +50,10 @@ class NodeFileError(ValueError):
     """The file is not a node this version can read."""
 
 
+class NodeClosed(ValueError):
+    """Somebody else closed this handle on the node."""
+
+
 class NodeFile:
     """The mapped file: cells as integers `q` and doubles `d`, the page tables, and who may write."""
 
@@ -70,6 +74,7 @@ class NodeFile:
         cells.release()
         self.pages = [PageTable(self._bytes[self.layout.page_bytes(card)]) for card in range(self.cards)]
         self._link_at = [self.layout.link(index) for index in range(self.layout.links)]
+        self._card_at = [self.layout.true_card(card) for card in range(self.cards)]
         self.writing = _Writing(self.q, self._fd, mend)
 
     @classmethod
@@ -96,6 +101,7 @@ class NodeFile:
         """Unmap; may be called again."""
         if not self.is_open:
             return
+        self.writing.end()
         for view in (self.q, self.d, *(table.cells for table in self.pages), self._bytes):
             assert isinstance(view, memoryview)
             view.release()
@@ -117,11 +123,11 @@ class NodeFile:
 
     def card_field(self, card: int, field: str) -> float:
         """One figure of a card's telemetry, as it is."""
-        return float(self.d[self.layout.true_card(card) + FIELD_AT[field]])
+        return float(self.d[self._card_at[card] + FIELD_AT[field]])
 
     def set_card_field(self, card: int, field: str, value: float) -> None:
         """Wants `writing`."""
-        self.d[self.layout.true_card(card) + FIELD_AT[field]] = value
+        self.d[self._card_at[card] + FIELD_AT[field]] = value
 
     def load_link(self, index: int) -> Link:
         """A link's state, as a copy."""
@@ -136,6 +142,10 @@ class NodeFile:
         ]
         _, capacity, clock_s, served, done, changed_s, *done_by = cells[:LINK_HEAD_CELLS]
         return Link(flows, capacity, clock_s, served, done, changed_s, done_by)
+
+    def link_capacity(self, index: int) -> float:
+        """What a link moves per second, without the rest of its state."""
+        return float(self.d[self._link_at[index] + 1])
 
     def store_link(self, index: int, link: Link) -> None:
         """Write a link's state in one go: no interrupt, and hardly a crash, can come in between."""
@@ -153,14 +163,26 @@ class _Writing:
     def __init__(self, q: memoryview, fd: int, mend: Callable[[], None]) -> None:
         self._q, self._fd, self._mend = q, fd, mend
         self._threads = threading.Lock()
+        self._ended = False
         self._pid = os.getpid()
+
+    def end(self) -> None:
+        """Nobody may write through this handle from now on: the number of its file may soon be another's."""
+        with self._threads:
+            self._ended = True
 
     def __enter__(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError("a node attached before a fork can't be used after it: attach in each process")
         self._threads.acquire()
         try:
+            if self._ended:
+                raise NodeClosed("the node was closed")
             fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
+        try:
             if self._q[SEQUENCE] % 2 == 0:
                 self._q[SEQUENCE] += 1
             else:

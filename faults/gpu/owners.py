@@ -15,11 +15,9 @@ _EXITING = 0x4  # PF_EXITING: set before the kernel lets go of the process's loc
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if it is gone, dying, or a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        fields = _fields(Path(f"/proc/{pid}/stat"))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name, in parentheses, may hold anything; what follows it is split by spaces.
-    fields = stat[stat.rindex(b")") + 2 :].split()
     if fields[0] in b"ZXx" or int(fields[6]) & _EXITING:
         return None
     return int(fields[19])
@@ -31,9 +29,15 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still on SIGSTOP."""
+    """Whether a process stands still on SIGSTOP, with all of its threads."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        states = [_fields(task / "stat")[0] for task in Path(f"/proc/{pid}/task").iterdir()]
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat[stat.rindex(b")") + 2 :][:1] == b"T"
+    return set(states) == {b"T"}
+
+
+def _fields(stat: Path) -> list[bytes]:
+    """What follows the name, which stands in parentheses and may hold anything."""
+    content = stat.read_bytes()
+    return content[content.rindex(b")") + 2 :].split()

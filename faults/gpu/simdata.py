@@ -83,10 +83,9 @@ class DataSide(Handle):
         """Keep the node in a condition until it is let go, or this process dies. ValueError if it makes no sense."""
         self._check(kind, targets, value)
         with self._file.writing:
-            now = self._clock()
-            lever = self._cards.levers.add(self._owner(), kind, targets, value, now)
-            self._cards.changed([row for row in self._cards.levers.rows() if row.serial == lever.serial], now)
-        return lever
+            owner, levers, now = self._owner(), self._cards.levers, self._clock()
+            rows = self._cards.change(lambda: levers.add(owner, kind, targets, value, now), now)
+        return Lever(rows[0].serial, kind, tuple(targets), value)
 
     def let_go(self, lever: Lever) -> None:
         """Undo a condition; doing it again changes nothing."""
@@ -98,13 +97,19 @@ class DataSide(Handle):
         return self.keep(LeverKind.LINK_FACTOR, [self._links.index(name) for name in links], factor)
 
     def stop_process(self, pid: int) -> Lever:
-        """Stop a process (SIGSTOP), at a moment when it doesn't hold the node up; it goes on when the lever goes."""
+        """Stop a process (SIGSTOP); it goes on when the lever goes. RuntimeError if it doesn't stop.
+
+        The node is held until every thread of it stands still, so that none of them can stop while it holds the node.
+        """
         lever = self.keep(LeverKind.STOPPED_PID, [0], pid)
         with self._file.writing:
             os.kill(pid, signal.SIGSTOP)
             until = time.monotonic() + _STOPS_WITHIN_S
-            while not is_stopped(pid) and time.monotonic() < until:
-                time.sleep(0.001)  # the kernel stops it when it next runs
+            while not is_stopped(pid):
+                if time.monotonic() > until:
+                    self._let_go(lambda row: row.serial == lever.serial)
+                    raise RuntimeError(f"process {pid} has not stopped within {_STOPS_WITHIN_S:g} s")
+                time.sleep(0.001)
         return lever
 
     def report(self, card: int, xid: int) -> None:
@@ -153,23 +158,22 @@ class DataSide(Handle):
             raise ValueError(f"can't allocate {nbytes} bytes")
         with self._file.writing:
             owner = self._owner()
-            refused = self._refused(cards, nbytes)
+            self._refuse(cards, nbytes)
             try:
-                return self._memory.take(owner, cards, nbytes, label, self._clock(), refused)
+                return self._memory.take(owner, cards, nbytes, label, self._clock())
             except DeviceOutOfMemory:
                 if not self._reclaim():
                     raise
-            return self._memory.take(owner, cards, nbytes, label, self._clock(), self._refused(cards, nbytes))
+            return self._memory.take(owner, cards, nbytes, label, self._clock())
 
-    def _refused(self, cards: Sequence[int], nbytes: int) -> list[int]:
-        """Cards on which an allocation of that size is made to fail; that it was is counted."""
+    def _refuse(self, cards: Sequence[int], nbytes: int) -> None:
+        """DeviceOutOfMemory, and a count of it, if an allocation of that size is made to fail on one of the cards."""
         conditions = Conditions(self._cards.levers.rows())
-        refused = [
-            card for card in cards if conditions.least(LeverKind.ALLOC_LIMIT_BYTES, card, math.inf) <= nbytes
-        ]
-        for card in refused:
-            self._cards.count(card, {"refused_allocs": 1})
-        return refused
+        for card in cards:
+            if conditions.least(LeverKind.ALLOC_LIMIT_BYTES, card, math.inf) <= nbytes:
+                self._memory.check_lost(card)
+                self._cards.count(card, {"refused_allocs": 1})
+                raise self._memory.out_of_memory(card, nbytes)
 
     def _sleep_until(self, then: float) -> None:
         if then == math.inf:

@@ -43,7 +43,7 @@ class Handle:
         self._owners = OwnerTable(self._file, role)
         self._memory = SimMemory(self._file, self._owners)
         self._links = SimLinks(self._file, self._owners, clock)
-        self._cards = SimCards(self._file, self._owners, self._links)
+        self._cards = SimCards(self._file, self._links)
 
     def close(self) -> None:
         """Give back all that was got through this handle, and let go of the file; may be called again."""
@@ -132,14 +132,15 @@ class Handle:
         self._owners.leave(owner)
 
     def _let_go(self, gone: Callable[[Row], bool]) -> None:
-        rows = self._cards.levers.remove(gone)
+        levers = self._cards.levers
+        if not any(gone(row) for row in levers.rows()):
+            return
+        rows = self._cards.change(lambda: levers.remove(gone), self._clock())
         kept = {row.value for row in self._cards.levers.rows() if row.kind == LeverKind.STOPPED_PID}
         for row in rows:
             if row.kind == LeverKind.STOPPED_PID and row.value not in kept:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(OSError):  # it is gone, or its id is another user's by now
                     os.kill(int(row.value), signal.SIGCONT)
-        if rows:
-            self._cards.changed(rows, self._clock())
 
     def _mend(self) -> None:
         """After a writer was cut off: nothing of nobody stays, and the rest follows from the levers."""

@@ -113,8 +113,7 @@ class SimLinks:
     def set_capacities(self, capacities: Sequence[float], now: float) -> None:
         """From `now` on links move so much a second."""
         for index, capacity in enumerate(capacities):
-            link = self._file.load_link(index)
-            if link.capacity != capacity:
+            if self._file.link_capacity(index) != capacity:
                 link = self._as_of(index, now)
                 link.set_capacity(now, capacity)
                 self._file.store_link(index, link)
@@ -141,21 +140,9 @@ class SimLinks:
                 link.served = link.served if link.served >= least else least
                 self._file.store_link(index, link)
 
-    def capacity(self, name: str) -> float:
-        """What a link moves per second now."""
-        return self._file.load_link(self._index[name]).capacity
-
-    def flows(self, name: str) -> int:
-        """Flows on a link that are not known to be over."""
-        return len(self._file.load_link(self._index[name]).active)
-
-    def total(self, name: str, now: float) -> float:
-        """All that a link has moved by `now`."""
-        return self._as_of(self._index[name], now).bytes_total
-
-    def by_owner(self, name: str, now: float) -> dict[int, float]:
-        """What each owner has moved over a link by `now`."""
-        return self._as_of(self._index[name], now).bytes_by()
+    def all_as_of(self, now: float) -> dict[str, Link]:
+        """Copies of all links as of `now`, by name."""
+        return {name: self._as_of(index, now) for name, index in self._index.items()}
 
     def info(self, name: str) -> LinkInfo:
         """One link's telemetry, brought up to now on a copy."""

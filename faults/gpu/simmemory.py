@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from faults.gpu.base import AllocMark, MemoryInfo
@@ -32,22 +32,17 @@ class SimMemory:
         self._page_bytes = file.profile.page_bytes
         self._held: set[Allocation] = set()
 
-    def take(
-        self, owner: int, cards: Sequence[int], nbytes: int, label: str, now: float, refused: Collection[int]
-    ) -> list[Allocation]:
-        """The same run on each card, or DeviceOutOfMemory and nothing on any; on `refused` cards whatever is free."""
+    def take(self, owner: int, cards: Sequence[int], nbytes: int, label: str, now: float) -> list[Allocation]:
+        """The same run on each card, or DeviceOutOfMemory and nothing on any."""
         pages = -(-nbytes // self._page_bytes)
         taken: list[Allocation] = []
         for card in cards:
-            if self._file.card_field(card, "lost"):
-                raise DeviceLost(card)
-            if card in refused:
-                raise self._out_of_memory(card, nbytes)
+            self.check_lost(card)
         try:
             for card in cards:
                 first = self._file.pages[card].take(owner, pages)
                 if first is None:
-                    raise self._out_of_memory(card, nbytes)
+                    raise self.out_of_memory(card, nbytes)
                 taken.append(Allocation(card, first, pages, nbytes, label))
         except BaseException:
             for each in taken:
@@ -109,6 +104,11 @@ class SimMemory:
             marks=marks,
         )
 
+    def check_lost(self, card: int) -> None:
+        """DeviceLost if it is."""
+        if self._file.card_field(card, "lost"):
+            raise DeviceLost(card)
+
     def _mark(self, owner: int, card: int, now: float) -> None:
         """That an owner has just allocated on a card."""
         d, layout = self._file.d, self._file.layout
@@ -116,7 +116,8 @@ class SimMemory:
         d[at], d[at + 1] = now, self._file.pages[card].free * self._page_bytes
         d[layout.memory_changed(card)] = now
 
-    def _out_of_memory(self, card: int, nbytes: int) -> DeviceOutOfMemory:
+    def out_of_memory(self, card: int, nbytes: int) -> DeviceOutOfMemory:
+        """The error, as the card is now."""
         info = self.info(card)
         return DeviceOutOfMemory(
             card, nbytes, info.free_bytes, info.total_bytes, info.largest_free_bytes, dict(info.used_by)

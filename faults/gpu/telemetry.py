@@ -90,7 +90,8 @@ class CardInfo:
     compute_major: float = 0.0
     compute_minor: float = 0.0
     nvlinks: float = 0.0  # physical links
-    nvlinks_active: float = 0.0  # a mask of links that are up
+    nvlinks_wired: float = 0.0  # a mask of those that lead somewhere
+    nvlinks_active: float = 0.0  # a mask of those that are up
     nvlink_bytes_per_s: float = 0.0  # of one physical link, one direction, nominal
     nvlink_share: float = 0.0  # of that, what its slowest link has now
     nvlink_crc_errors: float = 0.0

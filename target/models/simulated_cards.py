@@ -68,8 +68,8 @@ class SimulatedCards:
         self._node.close()
 
     def reopen(self) -> None:
-        self._node.close()
-        self._node = self._attach()
+        old, self._node = self._node, self._attach()
+        old.close()
 
     def alloc(self, nbytes: int, label: str) -> object:
         with as_cuda(self._node):
@@ -80,7 +80,8 @@ class SimulatedCards:
             self._node.free(allocation)
 
     def headroom(self) -> Headroom:
-        fullest = min((self._node.memory(card) for card in range(self.cards)), key=lambda m: m.free_bytes)
+        node = self._node  # which another thread may be about to replace
+        fullest = min((node.memory(card) for card in range(node.cards)), key=lambda m: m.free_bytes)
         return Headroom(fullest.free_bytes, fullest.total_bytes)
 
     def start_kernel(self, bound: Bound) -> NodeKernel:

@@ -229,3 +229,74 @@ def test_over_a_switch_a_copy_takes_both_ways_and_shares_each(path, clock) -> No
         timings = {timing.link: timing.elapsed_s for timing in node.transfer(both)}
         assert timings["nvlink:0>switch"] == pytest.approx(1e-3, rel=0.01)
         assert timings["nvlink:switch>2"] == pytest.approx(2e-3, rel=0.01)
+
+
+def test_what_was_before_a_lever_is_not_charged_to_it_nor_spared_it(still: SimNode, clock) -> None:
+    clock.now += 60  # nobody looked
+    storm = still.keep(LeverKind.ECC_CORRECTED_PER_S, [0], 100)
+    heat = still.keep(LeverKind.HEAT_C, [0], 60)
+    card = still.card(0)
+    assert (card.ecc_corrected, card.temperature_c, card.throttle) == (0, 35, Throttle.NONE)
+    clock.now += 60
+    still.let_go(storm)
+    still.let_go(heat)
+    card = still.card(0)
+    assert card.ecc_corrected == pytest.approx(6000)
+    assert card.temperature_c == pytest.approx(95, abs=0.1)
+    assert card.throttled_thermal_s == pytest.approx(59, abs=0.5)
+
+
+@pytest.mark.parametrize("stride_s", [0.02, 0.1, 1.0, 10.0])
+def test_heat_and_energy_do_not_depend_on_how_often_somebody_ticks(still: SimNode, clock, stride_s) -> None:
+    still.tick()
+    still.keep(LeverKind.HEAT_C, [0], 60)
+    for _ in range(round(10 / stride_s)):
+        clock.now += stride_s
+        still.tick()
+    card = still.card(0)
+    assert card.temperature_c == pytest.approx(95, abs=0.1)
+    assert card.throttled_thermal_s == pytest.approx(9, abs=0.2)
+    assert card.energy_j == pytest.approx(700, rel=0.01)
+
+
+def test_links_that_are_down_carry_nothing_and_keep_what_they_had(still: SimNode, clock) -> None:
+    still.transfer([("nvlink:0>1", 18e6)])
+    clock.now += 0.1
+    still.keep(LeverKind.NVLINKS_DOWN, [0], 9)
+    still.transfer([("nvlink:0>1", 9e6)])
+    clock.now += 0.1
+    still.tick()
+    sent = [still._file.card_field(0, f"nvlink_tx_bytes_{n}") for n in range(18)]
+    assert sent == pytest.approx([1e6] * 9 + [2e6] * 9)
+
+
+def test_a_newcomers_tick_does_not_hide_who_is_busy(still: SimNode, path, clock) -> None:
+    still.tick()
+    still.start([("sm:0", ENDLESS)])
+    clock.now += 0.2
+    still.tick()
+    with SimNode.attach(path, clock=clock, sleep=clock.sleep) as newcomer:
+        clock.now += 0.1
+        newcomer.tick()
+        busy = newcomer._file.d[newcomer._file.layout.owner_busy(0, 1)]
+    assert busy == pytest.approx(100)
+
+
+def test_a_card_without_nvlinks_has_none_that_are_weak(path, clock) -> None:
+    with SimNode.create(path, "pocket", 1, clock=clock, sleep=clock.sleep) as node:
+        card = node.card(0)
+        assert (card.nvlinks_wired, card.nvlinks_active, card.nvlink_share) == (0, 0, 1)
+
+
+def test_a_busy_process_is_never_stopped_while_it_holds_the_node(node: SimNode, elsewhere) -> None:
+    victim = elsewhere(
+        "import threading\n"
+        "def work():\n"
+        "    while True: node.free(node.alloc(0, 2**20))\n"
+        "[threading.Thread(target=work, daemon=True).start() for _ in range(3)]"
+    )
+    for _ in range(30):
+        stopped = node.stop_process(victim.pid)
+        assert state_of(victim.pid) == "T"
+        node.tick()  # would wait for the process that stands still
+        node.let_go(stopped)

@@ -74,6 +74,7 @@ class FakeCards:
     broken: type[Exception] = CardsLost
     lost: bool = False
     reopened: int = 0
+    reopens: list[Exception] = field(default_factory=list)  # what the next ones raise
     kernels: list[tuple[Bound, float | None]] = field(default_factory=list)
     room: Headroom = ROOM
     allocations: int = 0
@@ -84,6 +85,8 @@ class FakeCards:
     def reopen(self) -> None:
         self.reopened += 1
         self.live.clear()
+        if self.reopens:
+            raise self.reopens.pop(0)
 
     def start_kernel(self, bound: Bound) -> FakeKernel:
         self._check()

@@ -347,6 +347,17 @@ def test_lost_cards_fail_what_ran_refuse_what_comes_and_serve_again_when_they_ar
     assert rig.engine.close() == 0
 
 
+def test_whatever_goes_wrong_on_the_way_back_the_engine_tries_again() -> None:
+    async def what(rig: Rig) -> None:
+        rig.device.lost = True
+        await rig.answer(a_request("amid", max_tokens=3))
+        rig.device.lost, rig.device.reopens = False, [FileNotFoundError("no node"), RuntimeError("64 owners")]
+        await until(lambda: not rig.driver.down and not rig.device.reopens)
+        assert isinstance((await rig.answer(a_request("after")))[-1], Finished)
+
+    play(Rig(), what)
+
+
 def test_cards_lost_while_a_step_is_planned_are_no_end_either() -> None:
     async def what(rig: Rig) -> None:
         rig.device.lost = True

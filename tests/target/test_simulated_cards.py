@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -161,3 +164,45 @@ def test_a_refused_allocation_is_torchs_out_of_memory(node: SimNode, cards: Simu
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 2.00 MiB. GPU 0"):
         cards.alloc(2 * MIB, "large")
     assert (node.card(0).refused_allocs, node.card(1).refused_allocs) == (1, 0)
+
+
+def test_a_thread_that_waits_for_a_handle_which_is_then_closed_touches_nobody_elses_lock(
+    node: SimNode,
+) -> None:
+    with SimNode.attach(node.path) as old:
+        old._file.writing._threads.acquire()  # another thread is writing
+        late = threading.Thread(target=lambda: outcome.append(raised(old.tick)))
+        outcome: list[str] = []
+        late.start()
+        time.sleep(0.05)
+        old._file.writing._ended = True  # and closes the handle
+        old._file.writing._threads.release()
+        late.join(5)
+    assert outcome == ["NodeClosed"]
+
+
+def raised(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def test_cards_may_be_looked_at_while_they_are_opened_anew(node: SimNode, cards: SimulatedCards) -> None:
+    over, failures = threading.Event(), []
+
+    def look() -> None:
+        while not over.is_set():
+            if (what := raised(cards.headroom)) not in ("nothing", "NodeClosed", "ValueError"):
+                failures.append(what)
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    for _ in range(200):
+        cards.reopen()
+        cards.alloc(MIB, "weights")
+    over.set()
+    watch.join(5)
+    assert failures == []
+    assert node.memory(0).used_by == {os.getpid(): MIB}
