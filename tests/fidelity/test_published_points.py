@@ -9,6 +9,7 @@ import pytest
 from faults.gpu.cost.fault_points import TOLERANCE, Expectation, expectations
 from faults.gpu.cost.fidelity import Row, render, rows
 from faults.gpu.cost.published import POINTS, SOURCES
+from faults.gpu.cost.serving_points import ANSWER, MLPERF, PROMPT, SERVER, most_within_slo, saturated
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fidelity.md"
 KNOWN_MISSES = {"V13.ttft50", "V13.ttft99", "V13.tpot50", "V13.tpot99"}
@@ -23,6 +24,12 @@ def test_a_published_point_is_reproduced_within_its_tolerance(key: str) -> None:
 
 def test_what_is_missed_is_exactly_what_the_page_explains() -> None:
     assert {row.point.key for row in rows() if not row.held} == KNOWN_MISSES
+
+
+def test_the_highest_rate_within_the_bounds_is_one_that_can_be_kept_up_for_ever() -> None:
+    full = saturated(MLPERF, SERVER, PROMPT, ANSWER).tokens_per_s / ANSWER
+
+    assert most_within_slo() <= full
 
 
 def test_every_published_point_has_a_source_and_a_key_of_its_own() -> None:
