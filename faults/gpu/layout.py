@@ -16,7 +16,7 @@ FLOWS = 128  # flows on one link at the same time
 LEVERS = 1024
 EVENTS = 256  # the latest are kept
 
-MAGIC_VALUE = 0x62_6E_6F_64_65_30_30_32  # "bnode002": the format; another layout gets another number
+MAGIC_VALUE = 0x62_6E_6F_64_65_30_30_33  # "bnode003": the format; another layout gets another number
 
 # The head: the first three cells and the names never change; the profile's name says that the file is whole.
 MAGIC, CARDS, SEQUENCE, SERIAL, REAPED = 0, 1, 2, 3, 4
@@ -24,6 +24,7 @@ TICKED, EVENT_SERIAL = 5, 6  # when telemetry was last brought up to date; how m
 NODE_ID = 7  # random: card UUIDs are made of it
 PROFILE, PRODUCT, TOPOLOGY = 8, 16, 24  # names, UTF-8, padded with zeros
 NAME_CELLS = 8
+LEVERS_KEPT = 36  # rows of the table that are in use, or a few more after a writer was cut off
 NVML_DELAY, NVML_ERROR, FROZEN, MONITORING_CHANGED = (
     32,
     33,
@@ -34,7 +35,8 @@ HEAD_CELLS = 40
 
 # A link is one record of doubles, in the order of nodefile's codec, so that one write has all of it or nothing.
 LINK_HEAD_CELLS, FLOW_CELLS = 6 + OWNERS, 6  # the last of the head: what each owner has moved
-LINK_CELLS = LINK_HEAD_CELLS + FLOW_CELLS * FLOWS
+LINK_RECORD_CELLS = LINK_HEAD_CELLS + FLOW_CELLS * FLOWS
+LINK_CELLS = 1 + 2 * LINK_RECORD_CELLS  # which of two records counts; the other one is written next
 LEVER_CELLS = 6  # serial (0: free), owner, kind, target, value (a double), since (a double)
 EVENT_CELLS = 5  # serial, time (µs of CLOCK_REALTIME), card, type (NVML's bit), data (the Xid)
 CARD_CELLS = len(CARD_FIELDS)  # doubles

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from faults.gpu.layout import LEVER_CELLS, LEVERS, SERIAL
+from faults.gpu.layout import LEVER_CELLS, LEVERS, LEVERS_KEPT, SERIAL
 from faults.gpu.nodefile import NodeFile
 
 
@@ -86,6 +86,7 @@ class LeverTable:
         if len(free) < len(wanted):
             raise RuntimeError(f"{LEVERS} conditions are kept on this node already: no more fit")
         q[SERIAL] = serial = q[SERIAL] + 1
+        q[LEVERS_KEPT] += len(wanted)
         for slot, target in zip(free, wanted, strict=False):
             at = self._file.layout.lever(slot)
             q[at + 1], q[at + 2], q[at + 3], d[at + 4], d[at + 5] = owner, kind, target, value, now
@@ -97,12 +98,19 @@ class LeverTable:
         rows = [row for row in self.rows() if gone(row)]
         for row in rows:
             self._file.q[self._file.layout.lever(row.slot)] = 0
+        self._file.q[LEVERS_KEPT] -= len(rows)
         return rows
+
+    def mend(self) -> None:
+        """After a writer was cut off: count what is kept."""
+        self._file.q[LEVERS_KEPT] = sum(serial != 0 for serial in self._serials())
 
     def rows(self) -> list[Row]:
         """Everything that is kept now."""
         q, d, layout = self._file.q, self._file.d, self._file.layout
-        found = []
+        found: list[Row] = []
+        if not q[LEVERS_KEPT]:
+            return found
         for slot, serial in enumerate(self._serials()):
             if serial:
                 at = layout.lever(slot)

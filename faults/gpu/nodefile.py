@@ -25,6 +25,7 @@ from faults.gpu.layout import (
     FLOW_CELLS,
     FLOWS,
     LINK_HEAD_CELLS,
+    LINK_RECORD_CELLS,
     MAGIC,
     MAGIC_VALUE,
     NAME_CELLS,
@@ -131,7 +132,7 @@ class NodeFile:
 
     def load_link(self, index: int) -> Link:
         """A link's state, as a copy."""
-        at = self._link_at[index]
+        at = self._record(index)
         count = int(self.d[at])
         if not 0 <= count <= FLOWS:  # a reader came amid a write
             raise ValueError(f"link {index} can't have {count} flows")
@@ -145,16 +146,24 @@ class NodeFile:
 
     def link_capacity(self, index: int) -> float:
         """What a link moves per second, without the rest of its state."""
-        return float(self.d[self._link_at[index] + 1])
+        return float(self.d[self._record(index) + 1])
 
     def store_link(self, index: int, link: Link) -> None:
-        """Write a link's state in one go: no interrupt, and hardly a crash, can come in between."""
+        """Write a link's state: all of it or, if a crash comes in between, nothing. The last cell decides."""
         flows = link.flows
         cells = [float(len(flows)), link.capacity, link.clock_s, link.served, link.bytes_done, link.changed_s]
         cells += link.done_by
         for f in flows:
             cells += (f.serial, f.owner, f.from_served, f.to_served, f.start_s, f.finish_s)
-        _LINKS[len(flows)].pack_into(self._map, self._link_at[index] * CELL, *cells)
+        at = self._link_at[index]
+        other = 1 - (self.q[at] & 1)
+        _LINKS[len(flows)].pack_into(self._map, (at + 1 + LINK_RECORD_CELLS * other) * CELL, *cells)
+        self.q[at] = other
+
+    def _record(self, index: int) -> int:
+        """Where the record of a link lies that counts."""
+        at = self._link_at[index]
+        return int(at + 1 + LINK_RECORD_CELLS * (self.q[at] & 1))
 
 
 class _Writing:

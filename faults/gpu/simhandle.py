@@ -147,5 +147,6 @@ class Handle:
         known = self._owners.pids()
         self._memory.mend()
         self._links.mend()
+        self._cards.levers.mend()
         self._let_go(lambda row: row.owner not in known)
         self._cards.follow(self._clock())

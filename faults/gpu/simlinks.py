@@ -126,18 +126,15 @@ class SimLinks:
                 self._file.store_link(index, link)
 
     def mend(self) -> None:
-        """After a writer was cut off: flows of nobody go."""
+        """After a writer was cut off: nothing of nobody stays. Records are whole, so the rest is as it was."""
         known = self._owners.pids()
         for index in range(len(self.names)):
             link = self._file.load_link(index)
-            kept = [flow for flow in link.flows if flow.owner in known and flow.to_served >= flow.from_served]
-            least = max((flow.from_served for flow in kept), default=0.0)
-            strangers = [owner for owner, done in enumerate(link.done_by, 1) if done and owner not in known]
-            if len(kept) < len(link.flows) or strangers or not link.served >= least:
-                link.flows = kept
+            owners = {flow.owner for flow in link.flows}
+            owners |= {owner for owner, done in enumerate(link.done_by, 1) if done}
+            if strangers := owners - known.keys():
                 for owner in strangers:
                     link.forget(owner)
-                link.served = link.served if link.served >= least else least
                 self._file.store_link(index, link)
 
     def all_as_of(self, now: float) -> dict[str, Link]:

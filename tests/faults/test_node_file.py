@@ -105,10 +105,10 @@ def test_what_a_writer_that_was_cut_off_left_is_mended_by_the_next(still: SimNod
     slow = still.degrade(["nvlink:0>1"], 0.5)
     file = still._file
     file.q[SEQUENCE] += 1  # as a writer that died amid its writing leaves it
-    file.pages[0].take(77, 5)
+    file.pages[0].take(33, 5)
     link = file.load_link(still._links.index("nvlink:0>1"))
     link.capacity = 1.0
-    link.add(1, 77, ENDLESS)
+    link.add(1, 33, ENDLESS)
     file.store_link(still._links.index("nvlink:0>1"), link)
 
     seen = still.link("nvlink:0>1")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import pytest
 
+from faults.gpu import nodefile
 from faults.gpu.layout import FLOWS
 from faults.gpu.links import ENDLESS
 from faults.gpu.profiles import POCKET
@@ -197,3 +199,52 @@ def test_endless_copies_that_share_a_link_are_never_done(still: SimNode, clock) 
     copies = [still.start([(H2D, ENDLESS)]) for _ in range(2)]
     clock.now += 1.0
     assert [copy.done() for copy in copies] == [False, False]
+
+
+def test_mending_moves_nothing(still: SimNode, clock) -> None:
+    first = still.start([(H2D, 1000.0)])
+    clock.now += 500 / PCIE
+    second = still.start([(H2D, 1000.0)])  # joins when 500 bytes were served
+    clock.now += 1.0  # both are over, and nobody has collected them
+    still.start([(H2D, ENDLESS)])
+    before = still.link(H2D).bytes_total
+    with pytest.raises(KeyboardInterrupt), still._file.writing:
+        raise KeyboardInterrupt
+    still.reclaim()  # mends
+    assert still.link(H2D).bytes_total == pytest.approx(before)
+    assert first.done()
+    assert second.done()
+
+
+class CutOff:
+    """Writes only the first cells of a record, as a process that is killed amid it."""
+
+    def __init__(self, whole: struct.Struct, cells: int) -> None:
+        self._whole, self._bytes = whole, 8 * cells
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._whole, name)
+
+    def pack_into(self, buffer: memoryview, at: int, *cells: float) -> None:
+        cut = min(self._bytes, self._whole.size)
+        buffer[at : at + cut] = self._whole.pack(*cells)[:cut]
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("cells", [0, 1, 2, 3, 4, 5, 6, 7, 40, 70, 71, 73, 76, 80, 90])
+def test_a_writer_killed_amid_a_link_leaves_it_as_it_was(
+    still: SimNode, path, clock, monkeypatch, cells: int
+) -> None:
+    still.start([(H2D, ENDLESS)])
+    clock.now += 1.0
+    with SimNode.attach(path, clock=clock, sleep=clock.sleep) as other:
+        other.start([(H2D, 1000.0)])
+        clock.now += 0.001
+        with monkeypatch.context() as patch:
+            patch.setattr(nodefile, "_LINKS", [CutOff(each, cells) for each in nodefile._LINKS])
+            with pytest.raises(KeyboardInterrupt):
+                other.start([(H2D, 5.0)])
+        still.reclaim()
+        link = still.link(H2D)
+        assert link.bytes_total == pytest.approx(PCIE * 1.001)
+        assert link.flows in (1, 2)
