@@ -1,4 +1,4 @@
-"""A broken CUDA context: every later call of the process fails, until it is started again."""
+"""A broken CUDA context: every later call in it fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from faults.base import Effect, Fidelity
-from faults.gpu.base import Gpu
+from faults.gpu.base import Gpu, MemoryInfo
 from faults.kept import OnCard
 
-REPORTED_BEFORE_S = 1.0  # by a neighbour that then breaks the context and takes its page
+REPORTED_BEFORE_S = 1.0  # by a neighbour that then takes its page and breaks the context
+_CLOCKS_APART_S = 0.05  # events are dated by another clock than pages
 
 
 class CudaError(OnCard):
@@ -28,16 +29,21 @@ class CudaError(OnCard):
     )
 
     dose: ClassVar[str] = "contexts broken by the error"
-    undo: ClassVar[str] = "its neighbour ends; a tenant's broken context needs a restart"
+    undo: ClassVar[str] = (
+        "its neighbour ends; a tenant's context stays broken until the tenant ends or, in the simulation alone, lets "
+        "go of it and opens another"
+    )
     # What the driver reports with it: a page fault, processing stopped, an exception of the engine.
     xids: ClassVar[dict[int, int]] = {700: 31, 710: 43, 719: 13}
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "That a bystander's error stays with the bystander; or, aimed at the service, what it does when every call "
-        "on its cards fails, and that only a new process helps."
+        "in its context fails, and whether it serves again with a new one."
     )
     does_not_certify: ClassVar[str] = (
-        "What led to the error, a dump of the context, or work that was lost without an error before it."
+        "That only a new process helps, as it does on real hardware: in the simulation a process may let go of its "
+        "broken context and open another without ending, and the bundled service does. What led to the error, a dump "
+        "of the context, or work that was lost without an error before it."
     )
     real_method: ClassVar[str] = (
         "A kernel that reads a bad address or asserts, launched in the victim, as NVIDIA's resiliency extension "
@@ -61,25 +67,31 @@ class CudaError(OnCard):
         """
         memory, errors = gpu.memory(self.card), gpu.context_errors()
         stuck = [pid for pid in memory.used_by if errors.get(pid) == self.code]
-        # The neighbour takes a page when it begins, and reports before it breaks anything.
-        began_s = max(
-            (memory.marks[pid].at_s for pid in gpu.neighbours() & memory.marks.keys()), default=None
-        )
-        broken = max(len(stuck), self._reported(gpu, began_s))
+        began_s = self._began_s(gpu, memory)
+        broken = max(len(stuck), int(began_s is not None))
         since_s = began_s if began_s is not None else memory.changed_s
         detail = f"stuck: {', '.join(map(str, sorted(stuck))) or 'nobody'}"
         return Effect(
             broken > 0, 1, broken, "contexts broken", since_s if broken else None, detail, len(stuck)
         )
 
-    def _reported(self, gpu: Gpu, began_s: float | None) -> int:
-        """1 if the driver has reported the error on the card since the neighbour began."""
-        if began_s is None:
-            return 0
-        began_us = (began_s + time.time() - time.monotonic() - REPORTED_BEFORE_S) * 1e6
-        return int(
-            any(
-                event.card == self.card and event.data == self.xids[self.code] and event.at_us >= began_us
-                for event in gpu.events()
-            )
+    def _began_s(self, gpu: Gpu, memory: MemoryInfo) -> float | None:
+        """When a neighbour took its page right after the driver's report of the error; None if none that is here did.
+
+        Other neighbours take pages too, but not at the moment of such a report.
+        """
+        shift_s = time.time() - time.monotonic()
+        reported_s = [
+            event.at_us / 1e6 - shift_s
+            for event in gpu.events()
+            if event.card == self.card and event.data == self.xids[self.code]
+        ]
+        pages_s = [memory.marks[pid].at_s for pid in gpu.neighbours() & memory.marks.keys()]
+        return max(
+            (
+                at_s
+                for at_s in pages_s
+                if any(-_CLOCKS_APART_S <= at_s - then_s <= REPORTED_BEFORE_S for then_s in reported_s)
+            ),
+            default=None,
         )

@@ -56,7 +56,8 @@ class EccUncorrectable(KeptCard):
     """A card meets an error that ECC can't correct: a row waits to be remapped, and contexts die of it.
 
     Xid 94 is contained: one process dies. 95 is not, and 48 is that of cards which contain none: whoever is on
-    the card dies. Its context is stuck in CUDA error 214, and stays so until the process ends.
+    the card dies. Its context is stuck in CUDA error 214, and stays so until the process ends or, in the simulation
+    alone, opens another.
     """
 
     kind: Literal["ecc_uncorrectable"] = "ecc_uncorrectable"
@@ -67,15 +68,21 @@ class EccUncorrectable(KeptCard):
     )
 
     dose: ClassVar[str] = "rows that wait to be remapped"
-    undo: ClassVar[str] = "its neighbour ends, for the reset; a tenant's broken context needs a restart"
+    undo: ClassVar[str] = (
+        "its neighbour ends, for the reset; a tenant's context stays broken until the tenant ends or, in the "
+        "simulation alone, lets go of it and opens another"
+    )
     fidelity: ClassVar[dict[str, Fidelity]] = {"local": "simulated"}
     certifies: ClassVar[str] = (
         "That an error in somebody else's memory stays with them (94); or what the service does when every call on "
-        "its cards fails for good (94 on a tenant, 48, 95), while counters, Xid and recovery action say why."
+        "its cards fails in the context it has (94 on a tenant, 48, 95), while counters, Xid and recovery action say "
+        "why."
     )
     does_not_certify: ClassVar[str] = (
-        "A card's reset and the remapping of its row, rows that can't be remapped (Xid 64), and data that was "
-        "wrong before the error was found."
+        "That only a new process helps, as it does on real hardware: in the simulation a process may let go of its "
+        "broken context and open another without ending, and the bundled service does. A card's reset and the "
+        "remapping of its row, rows that can't be remapped (Xid 64), and data that was wrong before the error was "
+        "found."
     )
     real_method: ClassVar[str] = (
         "None that is public and safe: dcgmi's test injection moves what DCGM shows, and a line in the kernel's log "

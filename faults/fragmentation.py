@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from faults.base import Effect, Fidelity
+from faults.foreign import held_by_neighbours
 from faults.gpu.base import Gpu
 from faults.gpu.profiles import MIB
 from faults.kept import OnCard
@@ -58,14 +59,16 @@ class VramFragmentation(OnCard):
         """Visible while neighbours hold memory, and no run that is left is longer than asked.
 
         A card that is simply full shows as much, so there must be more free than the longest run. What is left
-        of the fault are the neighbours' bytes.
+        of the fault are the neighbours' bytes. A neighbour that holds a single page does not count: that much has
+        every process that computes or copies there, and this one takes it besides.
         """
-        memory, neighbours, shown = gpu.memory(self.card), gpu.neighbours(), gpu.profile.scale / MIB
-        held = sum(memory.used_by.get(pid, 0) for pid in neighbours)
+        memory, shown = gpu.memory(self.card), gpu.profile.scale / MIB
+        by_pid = held_by_neighbours(gpu, memory)
+        held = sum(by_pid.values())
         in_pieces = memory.largest_free_bytes < memory.free_bytes
         visible = bool(held) and in_pieces and memory.largest_free_bytes <= self.largest_bytes(gpu)
         detail = f"{memory.free_bytes * shown:.0f} MiB free; neighbours hold {held * shown:.0f} MiB"
-        marks = [memory.marks[pid].at_s for pid in neighbours & memory.marks.keys()]
+        marks = [memory.marks[pid].at_s for pid in by_pid.keys() & memory.marks.keys()]
         since_s = max(marks) if visible and marks else None
         measured = memory.largest_free_bytes * shown
         return Effect(visible, self.largest_mb, measured, "MiB in one run", since_s, detail, held)

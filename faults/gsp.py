@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -15,6 +16,7 @@ from faults.kept import KeptCard
 XIDS = (119, 154)  # a timeout of an RPC to the GSP; the recovery action has changed
 RESET = 1  # NVML's field 230, the recovery action
 RESET_REQUIRED = 16  # nvml.h
+_CLOCKS_APART_S = 0.05  # events are dated by another clock than levers
 
 
 class GspTimeout(KeptCard):
@@ -53,14 +55,24 @@ class GspTimeout(KeptCard):
         return XIDS
 
     def took_effect(self, gpu: Gpu) -> Effect:
-        """Visible while calls hang as long as asked and fail, and the card asks for a reset.
+        """Visible while calls hang as long as asked and say that a reset is required (16), and the card asks for one.
 
-        What is left of it: any delay, if the card still asks for one.
+        And it must have reported Xid 119 since the one or the other began. What is left of it: any delay, if all the
+        rest is there.
         """
         monitoring, info = gpu.monitoring(), gpu.card(self.card)
         delay_ms, asks = 1000 * monitoring.delay_s, info.recovery_action >= RESET
-        hangs = delay_ms >= self.delay_ms * (1 - 1e-9) and monitoring.error != 0
-        visible = hangs and asks
+        began_s = min(monitoring.changed_s, info.changed_s)
+        ours = monitoring.error == RESET_REQUIRED and asks and self._reported(gpu, began_s)
+        visible = ours and delay_ms >= self.delay_ms * (1 - 1e-9)
         since_s = info.changed_s if visible else None
         detail = f"Xid {info.last_xid:.0f} last; NVML answers {monitoring.error}; action {info.recovery_action:.0f}"
-        return Effect(visible, self.delay_ms, delay_ms, "ms", since_s, detail, delay_ms if asks else 0.0)
+        return Effect(visible, self.delay_ms, delay_ms, "ms", since_s, detail, delay_ms if ours else 0.0)
+
+    def _reported(self, gpu: Gpu, began_s: float) -> bool:
+        """Whether the card has reported the timeout since then."""
+        began_us = (began_s + time.time() - time.monotonic() - _CLOCKS_APART_S) * 1e6
+        return any(
+            event.card == self.card and event.data == XIDS[0] and event.at_us >= began_us
+            for event in gpu.events()
+        )

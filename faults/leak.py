@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from faults.base import Effect, Fidelity
+from faults.foreign import held_by_neighbours
 from faults.gpu.base import Gpu
 from faults.gpu.profiles import MIB
 from faults.kept import OnCard
@@ -49,10 +50,11 @@ class VramLeak(OnCard):
     def took_effect(self, gpu: Gpu) -> Effect:
         """Visible while what neighbours hold grows as fast as asked, or the card has nothing more to take.
 
-        What is left of the fault are the neighbours' bytes on the card.
+        What is left of the fault are the neighbours' bytes on the card. A neighbour that holds a single page does
+        not count: that much has every process that computes or copies there.
         """
-        memory, neighbours, shown = gpu.memory(self.card), gpu.neighbours(), gpu.profile.scale / MIB
-        held = sum(memory.used_by.get(pid, 0) for pid in neighbours)
+        memory, shown = gpu.memory(self.card), gpu.profile.scale / MIB
+        held = sum(held_by_neighbours(gpu, memory).values())
         measured = _GROWTH.per_s(gpu, self.card, held) * shown
         full = bool(held) and memory.free_bytes < gpu.profile.page_bytes
         visible = full or measured >= REACHED * self.mb_per_s

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from faults.base import Effect, Fidelity
 from faults.gpu.base import Gpu
 from faults.gpu.levers import LeverKind
+from faults.gpu.telemetry import CardInfo
 from faults.kept import KeptMonitoring
 
 _ERRORS = {"driver_not_loaded": 9, "timeout": 10, "library_not_found": 12}  # nvml.h
@@ -53,11 +54,11 @@ class NvmlSlow(KeptMonitoring):
 
 
 class NvmlUnavailable(KeptMonitoring):
-    """NVML is not to be had: every call fails, with `error`."""
+    """NVML is not to be had: every call fails with `error`, nvmlInit included."""
 
     kind: Literal["nvml_unavailable"] = "nvml_unavailable"
     error: Literal["library_not_found", "driver_not_loaded", "timeout"] = Field(
-        default="library_not_found", description="What every call answers."
+        default="library_not_found", description="What every call answers, nvmlInit included."
     )
 
     dose: ClassVar[str] = "the code that calls answer"
@@ -128,10 +129,34 @@ class TelemetryFrozen(KeptMonitoring):
         return {LeverKind.FROZEN: 1}
 
     def took_effect(self, gpu: Gpu) -> Effect:
-        """Visible while values stand still. That they do is also what is left of it."""
-        now = gpu.monitoring()
-        since_s, stands = now.changed_s if now.frozen else None, float(now.frozen)
-        return Effect(now.frozen, 1, stands, "standing still", since_s, "", stands)
+        """Visible while the energy that is shown of every card lags behind what the card has used by then.
+
+        That it does for any card is what is left of it. On a node that shows no figures but the true ones, never.
+        """
+        behind_j = [lag_j(gpu, card) for card in range(gpu.cards)] if isinstance(gpu, ShowsCards) else []
+        stale = sum(lag > 0 for lag in behind_j)
+        visible = 0 < stale == len(behind_j)
+        since_s = gpu.monitoring().changed_s if visible else None
+        detail = (
+            f"{stale} of {len(behind_j)} cards shown as they were; card 0 lags by {sum(behind_j[:1]):.3g} J"
+        )
+        return Effect(visible, 1, float(visible), "standing still", since_s, detail, stale)
+
+
+@runtime_checkable
+class ShowsCards(Protocol):
+    """A node whose monitoring may show something else than what is."""
+
+    def shown_card(self, card: int) -> CardInfo:
+        """One card as monitoring shows it."""
+        ...
+
+
+def lag_j(gpu: Gpu, card: int) -> float:
+    """By how much the energy that is shown of a card lags behind. It never falls, so what is current is no less."""
+    assert isinstance(gpu, ShowsCards)
+    used_j = gpu.card(card).energy_j  # before the look at what is shown
+    return max(0.0, used_j - gpu.shown_card(card).energy_j)
 
 
 def answering(gpu: Gpu, code: int) -> Effect:

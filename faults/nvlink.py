@@ -79,7 +79,8 @@ class NvlinkDegrade(Fault):
 
     @contextmanager
     def inject(self, gpu: Gpu) -> Iterator[None]:
-        """Keep a neighbour that holds the links down."""
+        """Keep a neighbour that holds the links down; ValueError, naming those there are, if it has no such links."""
+        self._check_links(gpu)
         with gpu.neighbour("degrade", links=self.directed, factor=self.percent / 100):
             yield
 
@@ -88,6 +89,7 @@ class NvlinkDegrade(Fault):
 
         What is left of the fault are those of the links that are below their nominal capacity.
         """
+        self._check_links(gpu)
         infos = [gpu.link(name) for name in self.directed]
         remains = [100 * info.capacity_bytes_per_s / info.nominal_bytes_per_s for info in infos]
         measured = max(remains)
@@ -96,3 +98,11 @@ class NvlinkDegrade(Fault):
         detail = ", ".join(f"{name} {share:g} %" for name, share in zip(self.directed, remains, strict=True))
         weak = sum(info.capacity_bytes_per_s < info.nominal_bytes_per_s for info in infos)
         return Effect(visible, self.percent, measured, "% of nominal", since_s, detail, weak)
+
+    def _check_links(self, gpu: Gpu) -> None:
+        known = [name for name in gpu.links() if name.startswith("nvlink:")]
+        if missing := [name for name in self.directed if name not in known]:
+            raise ValueError(
+                f"this node has no {missing[0]}: nvlink_degrade wants links from card to card; "
+                f"its NVLinks are {', '.join(known) or 'none'}"
+            )

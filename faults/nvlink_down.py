@@ -41,24 +41,25 @@ class NvlinkLinksDown(KeptCard):
     privileges: ClassVar[str] = "root; for NCCL alone to start the engine with another environment"
 
     def levers(self, gpu: Gpu) -> Mapping[LeverKind, float]:
-        """How many; ValueError if the card has not as many."""
-        info = gpu.card(self.card)
-        if self.down > info.nvlinks:
-            raise ValueError(f"card {self.card} has {info.nvlinks:.0f} NVLinks, so {self.down} can't go down")
+        """How many; ValueError if not as many of the card's lead anywhere."""
+        if self.down > (wired := len(wired_links(gpu.card(self.card), self.card))):
+            raise ValueError(
+                f"card {self.card} has {wired} NVLinks that lead somewhere, so {self.down} can't go down"
+            )
         return {LeverKind.NVLINKS_DOWN: self.down}
 
     def took_effect(self, gpu: Gpu) -> Effect:
         """Visible while all of those are down, on a card that is there. They are also what is left of it.
 
-        A link is down at both of its ends: one that a peer lost counts here as well.
+        A link is down at both of its ends: one that a peer lost counts here as well. One that leads nowhere can't
+        go down, and does not count.
         """
         info = gpu.card(self.card)
-        down = sum(not is_up for is_up in links_up(info)[: self.down])
+        up = links_up(info)
+        down = sum(not is_up for is_up in up[: self.down])
         visible = down == self.down and not info.lost
         since_s = info.changed_s if visible else None
-        detail = (
-            f"{sum(links_up(info))} of {info.nvlinks:.0f} up; the weakest way has {info.nvlink_share:.0%}"
-        )
+        detail = f"{sum(up)} of {len(up)} up; the weakest way has {info.nvlink_share:.0%}"
         return Effect(visible, self.down, down, "links down", since_s, detail, down)
 
 
@@ -84,11 +85,10 @@ class NvlinkFatal(KeptCard):
     privileges: ClassVar[str] = "to write to the kernel's log (root), or to reach the DCGM host engine"
 
     def levers(self, gpu: Gpu) -> Mapping[LeverKind, float]:
-        """All links, and what the driver recommends; ValueError if the card has none."""
-        links = gpu.card(self.card).nvlinks
-        if not links:
-            raise ValueError(f"card {self.card} has no NVLinks")
-        return {LeverKind.NVLINKS_DOWN: links, LeverKind.RECOVERY_ACTION: RESET}
+        """All links, and what the driver recommends; ValueError if none of the card's leads anywhere."""
+        info = gpu.card(self.card)
+        wired_links(info, self.card)
+        return {LeverKind.NVLINKS_DOWN: info.nvlinks, LeverKind.RECOVERY_ACTION: RESET}
 
     def xids(self) -> tuple[int, ...]:
         """NVLink error."""
@@ -106,5 +106,15 @@ class NvlinkFatal(KeptCard):
 
 
 def links_up(info: CardInfo) -> list[bool]:
-    """Which of a card's physical links are up, by their place."""
-    return [bool(int(info.nvlinks_active) >> place & 1) for place in range(int(info.nvlinks))]
+    """Which of a card's physical links are up, of those that lead somewhere, by their place."""
+    wired, active = int(info.nvlinks_wired), int(info.nvlinks_active)
+    return [bool(active >> place & 1) for place in range(NVLINKS_MAX) if wired >> place & 1]
+
+
+def wired_links(info: CardInfo, card: int) -> list[bool]:
+    """The same; ValueError if none of the card's leads anywhere."""
+    if not (up := links_up(info)):
+        raise ValueError(
+            f"card {card} has no NVLinks that lead anywhere: it has no peer over NVLink on this node"
+        )
+    return up

@@ -11,6 +11,7 @@ from faults.base import Effect, Fidelity
 from faults.gpu.base import Gpu
 from faults.gpu.levers import LeverKind
 from faults.kept import KeptCard
+from faults.nvlink_down import links_up, wired_links
 from faults.pace import REACHED, Pace
 
 _LEVERS = {"crc": LeverKind.NVLINK_CRC_PER_S, "replay": LeverKind.NVLINK_REPLAYS_PER_S}
@@ -46,17 +47,19 @@ class NvlinkErrors(KeptCard):
     privileges: ClassVar[str] = "to reach the DCGM host engine"
 
     def levers(self, gpu: Gpu) -> Mapping[LeverKind, float]:
-        """Rate and loss; ValueError if the card has no NVLinks."""
-        if not gpu.card(self.card).nvlinks:
-            raise ValueError(f"card {self.card} has no NVLinks")
+        """Rate and loss; ValueError if none of the card's NVLinks leads anywhere."""
+        wired_links(gpu.card(self.card), self.card)
         return {_LEVERS[self.errors]: self.per_s, LeverKind.NVLINK_LOSS: self.loss}
 
     def took_effect(self, gpu: Gpu) -> Effect:
-        """Visible while the counter moves at the asked rate, and a way has lost as much. What is left: the rate."""
+        """Visible while the counter moves at the asked rate, and a way has lost as much. What is left: the rate.
+
+        A card whose links lead nowhere has no such errors.
+        """
         info = gpu.card(self.card)
         count = info.nvlink_crc_errors if self.errors == "crc" else info.nvlink_replays
         measured = _COUNTED.per_s(gpu, (self.card, self.errors), count)
-        lost = info.nvlink_share <= (1 - self.loss) * (1 + 1e-9)
+        lost = bool(links_up(info)) and info.nvlink_share <= (1 - self.loss) * (1 + 1e-9)
         visible = measured >= REACHED * self.per_s and lost
         since_s = info.changed_s if visible else None
         detail = f"{count:.0f} so far; the weakest way has {info.nvlink_share:.0%}"

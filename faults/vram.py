@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from faults.base import Effect, Fault, Fidelity
+from faults.foreign import held_by_neighbours
 from faults.gpu.base import Gpu
 from faults.gpu.profiles import MIB
 
@@ -66,10 +67,12 @@ class VramOom(Fault):
         """Visible while a neighbour holds memory and no more than asked is free, or was once it had it.
 
         A service that reacts by freeing memory has felt the fault, and must not make it look absent. What is
-        left of the fault are the neighbours' bytes on the card.
+        left of the fault are the neighbours' bytes on the card. A neighbour that holds a single page does not count:
+        that much has every process that computes or copies there.
         """
-        memory, leave_bytes, neighbours = gpu.memory(self.card), self.leave_bytes(gpu), gpu.neighbours()
-        marks = [memory.marks[pid] for pid in neighbours & memory.marks.keys()]
+        memory, leave_bytes = gpu.memory(self.card), self.leave_bytes(gpu)
+        held = held_by_neighbours(gpu, memory)
+        marks = [memory.marks[pid] for pid in held.keys() & memory.marks.keys()]
         dosed = [mark for mark in marks if mark.free_bytes <= leave_bytes]
         free_bytes = min([memory.free_bytes, *(mark.free_bytes for mark in marks)])
         since_s = None
@@ -85,5 +88,5 @@ class VramOom(Fault):
             unit="MiB free",
             since_s=since_s,
             detail=f"{memory.free_bytes * shown:.0f} MiB free now; neighbours that hold memory: {len(marks)}",
-            residual=sum(memory.used_by.get(pid, 0) for pid in neighbours),
+            residual=sum(held.values()),
         )

@@ -22,7 +22,9 @@ def timeline(drill: Drill, history: History) -> dict[str, Any]:
         _lane("load", "Offered load and answers", "requests/s", "step", _load(history)),
         _lane("ttft", "Time to first token", "ms", "scatter", _ttft(history)),
         _lane("breakers", "Breakers", "", "states", _breakers(history)),
-        _lane("memory", "Free memory, of a full-size card", "MiB", "line", telemetry.free_memory(drill, history)),
+        _lane(
+            "memory", "Free memory, of a full-size card", "MiB", "line", telemetry.free_memory(drill, history)
+        ),
         _lane("pcie", "PCIe", "MB/s", "line", telemetry.pcie(drill, history)),
         _lane("nvlink", "NVLink", "MB/s", "line", telemetry.nvlink(drill, history)),
         _lane("clocks", "SM clock", "MHz", "line", telemetry.clocks(history)),

@@ -147,7 +147,9 @@ def test_what_every_command_and_every_pytest_run_loads_imports_nothing_heavy_at_
     parts = [name.split(".") for name, top in imported(tree(file)) if top]
     ours = (["harness", "exit_codes"], ["harness", "gpu", "commands"])
     assert [
-        ".".join(part) for part in parts if part[0] not in light and not any(part[: len(o)] == o for o in ours)
+        ".".join(part)
+        for part in parts
+        if part[0] not in light and not any(part[: len(o)] == o for o in ours)
     ] == []
 
 

@@ -24,7 +24,7 @@ class DeviceLost(RuntimeError):
 
 
 class ContextBroken(RuntimeError):
-    """A process's context is stuck in an error; every call fails until the process ends."""
+    """A process's context is stuck in an error; every call fails until it opens a new context."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

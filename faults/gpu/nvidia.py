@@ -167,7 +167,11 @@ class NvidiaNode:
     @contextmanager
     def _run(self, task: str, settings: dict[str, object]) -> Iterator[Neighbour]:
         cards = _cards_of(settings)
-        told = {name: value for name, value in settings.items() if name not in ("card", "cards")}
+        told = {
+            name: value
+            for name, value in settings.items()
+            if name not in ("card", "cards") and value not in ((), [], None)
+        }
         uuids = [self._cards.uuids[self._card(card)] for card in cards]
         options = {
             "within_s": self._within_s,

@@ -188,7 +188,13 @@ class NvidiaCards:
         up = [ask(card, partial(nvml.nvmlDeviceGetNvLinkState, handle, n), 0) == 1 for n in range(links)]
         yield "nvlinks", float(links)
         yield "nvlinks_active", float(sum(1 << place for place, is_up in enumerate(up) if is_up))
-        yield "nvlink_share", sum(up) / links if links else 0.0
+        leads = [
+            ask(card, partial(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, n), None) is not None
+            for n in range(links)
+        ]
+        wired = [is_up or leads_on for is_up, leads_on in zip(up, leads, strict=True)]
+        yield "nvlinks_wired", float(sum(1 << place for place, is_wired in enumerate(wired) if is_wired))
+        yield "nvlink_share", sum(up) / sum(wired) if any(wired) else 1.0
         yield (
             "nvlink_bytes_per_s",
             (field(card, handle, nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON) or 0.0) * 1e6,

@@ -6,6 +6,7 @@ then gone on with. Cards are numbered as CUDA_VISIBLE_DEVICES has them; `wish.ca
 
 from __future__ import annotations
 
+import contextlib
 import time
 from argparse import Namespace
 from collections import deque
@@ -20,7 +21,6 @@ from faults.gpu.topology import nvlink, pcie
 
 GRAIN_BYTES = 2 * MIB  # what cudaMalloc hands out
 CHUNK_BYTES = 256 * MIB  # taken at a time
-LEAKED_AT_ONCE = 64  # blocks, before it looks up again
 COPY_BYTES = 16 * MIB  # moved at a time
 WORK_BYTES = 256 * MIB  # read and written by a kernel that is bound by memory
 MATRIX = 4096  # rows and columns of what a kernel bound by compute multiplies
@@ -62,12 +62,14 @@ def hold(torch: Any, wish: Namespace, report: Report) -> Iterator[float]:
 def leak(torch: Any, wish: Namespace, report: Report) -> Iterator[float]:
     """Take `bytes_per_s` of the card, until `floor_bytes` are left."""
     held: list[Any] = []
-    began = time.monotonic()
+    grains, began = 0, time.monotonic()
     while True:
-        due = (time.monotonic() - began) * wish.bytes_per_s / GRAIN_BYTES
-        for _ in range(min(LEAKED_AT_ONCE, int(due) - len(held))):
-            if free_bytes(torch) - GRAIN_BYTES >= wish.floor_bytes:
-                held.append(taken(torch, GRAIN_BYTES, wish, report))
+        due = int((time.monotonic() - began) * wish.bytes_per_s / GRAIN_BYTES)
+        spare = (free_bytes(torch) - wish.floor_bytes) // GRAIN_BYTES
+        if (more := min(due - grains, spare)) > 0:
+            with contextlib.suppress(torch.OutOfMemoryError):  # somebody was faster
+                held.append(taken(torch, more * GRAIN_BYTES, wish, report))
+                grains += more
         yield 0.02
 
 

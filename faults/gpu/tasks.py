@@ -38,6 +38,7 @@ def hold(node: SimNode, wish: Namespace) -> Iterator[float]:
 
 def scatter(node: SimNode, wish: Namespace) -> Iterator[float]:
     """Take single pages of a card so that no free run is longer than `largest_bytes`."""
+    be_there(node, wish.card)
     node.scatter(wish.card, wish.largest_bytes)
     yield from ()
 
@@ -61,12 +62,15 @@ def refuse(node: SimNode, wish: Namespace) -> Iterator[float]:
 def copy(node: SimNode, wish: Namespace) -> Iterator[float]:
     """Copy over a card's PCIe without pause, `streams` copies at a time in each direction."""
     links = [pcie(wish.card, direction) for direction in wish.directions]
+    be_there(node, wish.card)
     node.start([(link, ENDLESS) for link in links for _ in range(wish.streams)])
     yield from ()
 
 
 def busy(node: SimNode, wish: Namespace) -> Iterator[float]:
     """Run kernels without end, `streams` at a time on each of `shares`."""
+    for card in sorted({int(share.partition(":")[2]) for share in wish.shares}):
+        be_there(node, card)
     node.start([(share, ENDLESS) for share in wish.shares for _ in range(wish.streams)])
     yield from ()
 
@@ -109,6 +113,12 @@ def stop(node: SimNode, wish: Namespace) -> Iterator[float]:
     """Stop the biggest tenant of a card; it goes on when we are gone."""
     node.stop_process(biggest_tenant(node, wish.card))
     yield from ()
+
+
+def be_there(node: SimNode, card: int) -> None:
+    """Take a page of a card, as a context would, so that monitoring lists us; a full card has none to give."""
+    with contextlib.suppress(DeviceOutOfMemory):
+        node.alloc(card, 1, "context")
 
 
 def paced(per_s: float, act: Callable[[], object]) -> Iterator[float]:

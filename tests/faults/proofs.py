@@ -1,12 +1,13 @@
 """For each kind: two faults of it on different cards, and what somebody else on the node notices of the first.
 
 What is noticed is asked of the node by other means than the fault's own `took_effect`: an allocation, a copy or a
-kernel of a tenant, and counters and events as monitoring reads them.
+kernel of a tenant, counters and events as monitoring reads them, and what a client of NVML hears.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 from faults.alloc_failure import AllocFailure
@@ -36,6 +37,7 @@ from faults.process import EngineStall
 from faults.thermal import PowerBrake, ThermalThrottle
 from faults.vram import VramOom
 from faults.xid_noise import XIDS, XidNoise
+from tests.faults.nvml_client import heard
 
 # On cards 0 and 1, or on links that share no card; None where there is only one monitoring to disturb.
 FAULTS: dict[str, tuple[Fault, Fault | None]] = {
@@ -62,7 +64,7 @@ FAULTS: dict[str, tuple[Fault, Fault | None]] = {
     "gpu_contention": (GpuContention(), GpuContention(card=1)),
     "engine_stall": (EngineStall(), EngineStall(card=1)),
     "cuda_error": (CudaError(), CudaError(card=1)),
-    "gsp_timeout": (GspTimeout(), GspTimeout(card=1)),
+    "gsp_timeout": (GspTimeout(delay_ms=300), GspTimeout(card=1, delay_ms=300)),
     "driver_mismatch": (DriverMismatch(), None),
     "nvml_slow": (NvmlSlow(), None),
     "nvml_unavailable": (NvmlUnavailable(), None),
@@ -127,6 +129,32 @@ def throttled(node: SimNode, why: Throttle) -> bool:
     return bool(int(node.card(0).throttle) & why) and not node.card(2).throttle
 
 
+def shows_the_past(node: SimNode) -> bool:
+    """A client of NVML hears the same figures again, though the cards have used energy since."""
+    used_j, before = node.card(0).energy_j, heard(node)
+    time.sleep(0.05)
+    went_on = node.card(0).energy_j > used_j
+    return went_on and before.init == before.call == 0 and heard(node).energy_mj == before.energy_mj != []
+
+
+def hangs_and_fails(node: SimNode) -> bool:
+    """NVML comes up, and then a call takes 0.3 s to say that a reset is required."""
+    told = heard(node)
+    return (told.init, told.call) == (0, 16) and told.call_s >= 0.3
+
+
+def is_slow(node: SimNode) -> bool:
+    """A call of NVML takes half a second, and is answered."""
+    told = heard(node)
+    return (told.init, told.call) == (0, 0) and told.call_s >= 0.5
+
+
+def corrects_errors(node: SimNode) -> bool:
+    """A client of NVML sees corrected errors of card 0, and none of card 2."""
+    told = heard(node).corrected
+    return told[0] >= 1 and not told[2]
+
+
 def neighbours_hold(node: SimNode) -> int:
     return sum(node.memory(0).used_by.get(pid, 0) for pid in node.neighbours())
 
@@ -138,7 +166,7 @@ NOTICED: dict[str, Callable[[SimNode], bool]] = {
         is_refused(node, MIB) and is_given(node, 512 * KIB) and node.memory(0).free_bytes > 24 * MIB
     ),
     "alloc_failure": lambda node: is_refused(node, MIB) and is_given(node, 512 * KIB),
-    "ecc_errors": lambda node: node.card(0).ecc_corrected >= 1 and not node.card(2).ecc_corrected,
+    "ecc_errors": corrects_errors,
     "ecc_uncorrectable": lambda node: (
         reported(node, 94, 63)
         and node.card(0).ecc_uncorrected == node.card(0).ecc_uncorrected_volatile > 0
@@ -171,13 +199,18 @@ NOTICED: dict[str, Callable[[SimNode], bool]] = {
     "power_brake": lambda node: kernels_slow_down(node, 2) and throttled(node, Throttle.HW_POWER_BRAKE),
     "gpu_contention": lambda node: kernels_slow_down(node, 4),
     "engine_stall": lambda node: [is_stopped(pid) for pid in sorted(node.tenants() - {os.getpid()})].count(True) == 1,
-    "cuda_error": lambda node: dict(node.context_errors()) == dict.fromkeys(node.neighbours(), 700),
-    "gsp_timeout": lambda node: (
-        reported(node, 119, 154) and node.monitoring().error > 0 and node.card(0).recovery_action == 1
+    "cuda_error": lambda node: (
+        reported(node, 31)
+        and len(node.neighbours()) == 1
+        and dict(node.context_errors()) == dict.fromkeys(node.neighbours(), 700)
+        and is_given(node, MIB)
     ),
-    "driver_mismatch": lambda node: node.monitoring().error == 18,
-    "nvml_slow": lambda node: node.monitoring().delay_s == 0.5 and not node.monitoring().error,
-    "nvml_unavailable": lambda node: node.monitoring().error == 12,
-    "telemetry_frozen": lambda node: node.shown_card(0).energy_j < node.card(0).energy_j,
+    "gsp_timeout": lambda node: (
+        reported(node, 119, 154) and hangs_and_fails(node) and node.card(0).recovery_action == 1
+    ),
+    "driver_mismatch": lambda node: heard(node).init == 18,
+    "nvml_slow": is_slow,
+    "nvml_unavailable": lambda node: heard(node).init == 12,
+    "telemetry_frozen": shows_the_past,
     "xid_noise": lambda node: reported(node, *XIDS) and not node.card(0).recovery_action,
 }  # fmt: skip

@@ -11,10 +11,18 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from faults.base import Effect, Fault
+from faults.contention import GpuContention
+from faults.context import CudaError
+from faults.ecc import EccUncorrectable
+from faults.fragmentation import VramFragmentation
+from faults.gpu.levers import LeverKind
 from faults.gpu.oom import DeviceOutOfMemory
 from faults.gpu.profiles import KIB, MIB
 from faults.gpu.sim import SimNode
+from faults.gsp import GspTimeout
 from faults.kinds import KINDS, AnyFault
+from faults.leak import VramLeak
+from faults.monitoring import DriverMismatch, NvmlSlow, NvmlUnavailable, TelemetryFrozen
 from faults.noop import Noop, NoopError
 from faults.nvlink import NvlinkDegrade
 from faults.pcie import PcieSaturation
@@ -96,6 +104,73 @@ def test_what_is_left_of_a_fault_below_its_dose_is_told(still: SimNode, path, cl
             assert (seen.visible, seen.residual) == (False, left)
     for fault in (VramOom(), PcieSaturation(), NvlinkDegrade()):
         assert fault.took_effect(still).residual == 0
+
+
+@pytest.mark.parametrize(
+    "there", [GpuContention(), PcieSaturation(), CudaError(), EccUncorrectable()], ids=lambda each: each.kind
+)
+def test_a_neighbour_that_is_only_there_is_no_memory_trouble(node: SimNode, effect, there: Fault) -> None:
+    """It holds a page, as a context would; the service fills the rest."""
+    memory = (VramOom(), VramLeak(), VramFragmentation())
+    with there.inject(node):
+        effect(there)
+        node.alloc(0, node.memory(0).largest_free_bytes)
+        for fault in memory:
+            assert (fault.took_effect(node).visible, fault.took_effect(node).residual) == (False, 0)
+
+
+def test_memory_trouble_is_gone_though_another_neighbour_computes(node: SimNode, effect) -> None:
+    with GpuContention().inject(node):
+        for fault in (VramOom(), VramLeak(), VramFragmentation(), VramFragmentation(largest_mb=60_000)):
+            with fault.inject(node):
+                assert effect(fault).residual > 0
+            assert (fault.took_effect(node).visible, fault.took_effect(node).residual) == (False, 0)
+
+
+def test_a_neighbour_computes_and_copies_though_the_card_is_full(node: SimNode, effect) -> None:
+    node.alloc(0, 48 * MIB)
+    for fault in (GpuContention(), PcieSaturation()):
+        with fault.inject(node):
+            effect(fault)
+
+
+def test_other_trouble_does_not_look_like_a_gsp_timeout(node: SimNode, effect) -> None:
+    """Nor does it with the report of an earlier one."""
+    with GspTimeout(delay_ms=50).inject(node):
+        effect(GspTimeout(delay_ms=50))
+    with EccUncorrectable().inject(node), NvmlSlow(delay_ms=5000).inject(node):
+        for answer in (NvmlUnavailable(), DriverMismatch()):
+            with answer.inject(node):
+                effect(answer)
+                seen = GspTimeout().took_effect(node)
+                assert (seen.visible, seen.residual) == (False, 0)
+    node.keep(LeverKind.NVML_DELAY_S, [0], 5)
+    node.keep(LeverKind.NVML_ERROR, [0], 16)
+    node.keep(LeverKind.RECOVERY_ACTION, [0], 1)
+    assert not GspTimeout().took_effect(node).visible
+    node.report(0, 119)
+    assert GspTimeout().took_effect(node).visible
+    assert not GspTimeout(card=1).took_effect(node).visible
+
+
+def test_a_gsp_timeout_shows_next_to_a_slow_nvml_and_after_it(node: SimNode, effect) -> None:
+    with GspTimeout(delay_ms=50).inject(node):
+        with NvmlSlow(delay_ms=100).inject(node):
+            effect(NvmlSlow(delay_ms=100))
+            assert effect(GspTimeout(delay_ms=50)).measured == 100
+        assert effect(GspTimeout(delay_ms=50)).measured == 50
+
+
+def test_figures_stand_still_only_if_the_true_ones_go_on(still: SimNode, clock) -> None:
+    fault = TelemetryFrozen()
+    still.card(0)
+    lever = still.keep(LeverKind.FROZEN, [0], 1)
+    assert not fault.took_effect(still).visible  # no time has passed, so nothing is old
+    clock.now += 1.0
+    seen = fault.took_effect(still)
+    assert (seen.visible, seen.residual) == (True, 2)
+    still.let_go(lever)
+    assert (fault.took_effect(still).visible, fault.took_effect(still).residual) == (False, 0)
 
 
 def test_a_neighbour_that_is_killed_is_no_fault_any_more(node: SimNode, effect, soon) -> None:

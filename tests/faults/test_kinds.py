@@ -52,12 +52,15 @@ def at_dose(fault: Fault, node: SimNode) -> Effect:
 @pytest.mark.parametrize("kind", sorted(CAUSES))
 def test_a_fault_is_there_when_it_is_caused_and_gone_when_it_is_undone(kind: str, served: SimNode) -> None:
     fault, other = FAULTS[kind]
-    before, began = state(served), time.monotonic()
+    before = state(served)
     assert is_gone(fault, served)
+    assert not NOTICED[kind](served)
+    began = time.monotonic()
 
     with fault.inject(served):
         effect = at_dose(fault, served)
         assert NOTICED[kind](served)
+        time.sleep(0.1)  # as between two looks of a drill
         assert fault.took_effect(served).visible, "it does not last"
         assert effect.residual > 0
         assert effect.since_s is not None

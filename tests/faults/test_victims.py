@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import select
+import subprocess
 import time
 
 import pytest
 
-from faults.context import CudaError
+from faults.contention import GpuContention
+from faults.context import REPORTED_BEFORE_S, CudaError
 from faults.ecc import UNCORRECTABLE, EccUncorrectable
 from faults.gpu.owners import is_stopped
 from faults.gpu.sim import SimNode
@@ -24,6 +27,59 @@ def big(elsewhere):
 def small(elsewhere):
     """A tenant with 1 MiB on cards 0 and 2."""
     return elsewhere("held = [node.alloc(card, 2**20) for card in (0, 2)]")
+
+
+@pytest.fixture
+def working(elsewhere):
+    """A tenant of card 0 that computes until a call fails, and then says how."""
+    return elsewhere(
+        "held = node.alloc(0, 2**22)\n"
+        "def work():\n"
+        "    try:\n"
+        "        while True: node.transfer([('sm:0', 0.002)])\n"
+        "    except Exception as error: print(type(error).__name__, *error.args, flush=True)\n"
+        "import threading; threading.Thread(target=work, daemon=True).start()"
+    )
+
+
+def said(tenant: subprocess.Popen[bytes]) -> bytes:
+    """A line of its output, or nothing if it says none within 5 s."""
+    ready, _, _ = select.select([tenant.stdout], [], [], 5)
+    return tenant.stdout.readline() if ready and tenant.stdout else b""
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(CudaError(code=719, victim="tenant"), 719), (EccUncorrectable(victim="tenant"), UNCORRECTABLE)],
+    ids=lambda each: getattr(each, "kind", None),
+)
+def test_the_next_call_of_the_victim_fails(node: SimNode, working, fault, code) -> None:
+    with fault.inject(node):
+        assert said(working) == f"ContextBroken {code}\n".encode()
+
+
+def test_a_stalled_tenant_gets_nothing_done(node: SimNode, working, soon) -> None:
+    def done() -> float:
+        return node.link("sm:0").bytes_by.get(working.pid, 0.0)
+
+    with EngineStall().inject(node):
+        time.sleep(0.02)  # what it had under way is over by then
+        before = done()
+        time.sleep(0.2)
+        assert done() == before > 0
+    soon(lambda: done() > before)
+
+
+def test_a_neighbour_that_computes_does_not_hide_when_a_context_broke(node: SimNode, big, soon) -> None:
+    fault = CudaError(card=0, victim="tenant")
+    with fault.inject(node):
+        big.kill()
+        soon(lambda: not node.context_errors())
+        since_s = fault.took_effect(node).since_s
+        time.sleep(REPORTED_BEFORE_S)
+        with GpuContention().inject(node):
+            assert fault.took_effect(node).since_s == since_s is not None
+    assert not fault.took_effect(node).visible
 
 
 def test_a_cuda_error_of_a_tenant_lasts_until_it_is_started_again(node: SimNode, big, small, soon) -> None:

@@ -18,6 +18,12 @@ static unsigned users = 0;
 
 bool is_initialised(void) { return __atomic_load_n(&users, __ATOMIC_ACQUIRE) > 0; }
 
+/* Of what can be wrong with monitoring: there is no NVML at all. Other codes are for the calls that come after. */
+static bool keeps_from_coming_up(Return result) {
+    return result == DRIVER_NOT_LOADED || result == TIMEOUT || result == LIBRARY_NOT_FOUND ||
+           result == LIB_RM_VERSION_MISMATCH;
+}
+
 API Return nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&counting);
@@ -26,8 +32,7 @@ API Return nvmlInitWithFlags(unsigned flags) {
         __atomic_add_fetch(&users, 1, __ATOMIC_RELEASE);
         Head head;
         result = enter(&head);
-        /* Of what can be wrong with monitoring, only these two keep a client from coming up. */
-        if (result != DRIVER_NOT_LOADED && result != LIB_RM_VERSION_MISMATCH) result = SUCCESS;
+        if (!keeps_from_coming_up(result)) result = SUCCESS;
         if (result != SUCCESS) __atomic_sub_fetch(&users, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&counting);

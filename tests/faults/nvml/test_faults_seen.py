@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from faults.contention import GpuContention
 from faults.gpu.levers import LeverKind
 from faults.gpu.profiles import GIB, MIB
 from faults.gpu.sim import SimNode
 from faults.gpu.telemetry import Throttle
+from faults.pcie import PcieSaturation
 from tests.faults.nvml.conftest import HELD
 
 ME = str(os.getpid())
@@ -55,6 +57,32 @@ def test_memory_that_a_neighbour_holds(loaded: SimNode, look: Look, gpustat, nvi
         assert gpustat()[2]["memory.used"] == 2 * GIB // MIB
         assert any(line.split()[1:3] == ["2", str(neighbour.pid)] for line in nvitop().splitlines())
     assert look("pynvml_look.py")["cards"][2]["used"] == 0 == loaded.memory(2).used_by.get(neighbour.pid, 0)
+
+
+def test_a_neighbour_that_computes(loaded: SimNode, look: Look, gpustat, soon) -> None:
+    def use(pid: int) -> Any:
+        busy = look("pynvml_look.py")["cards"][3]["busy"]
+        return busy.get(str(pid), 0)
+
+    with GpuContention(card=3).inject(loaded):
+        (pid,) = loaded.neighbours()
+        soon(lambda: use(pid) > 90)
+        card = look("pynvml_look.py")["cards"][3]
+        assert list(card["processes"]) == list(card["busy"]) == [str(pid)]
+        assert card["used"] == loaded.profile.page_bytes
+        assert look("nvitop_look.py")[3]["processes"] == card["processes"]
+        assert gpustat()[3]["utilization.gpu"] == 100
+    assert look("pynvml_look.py")["cards"][3]["processes"] == {}
+
+
+def test_a_neighbour_that_copies(loaded: SimNode, look: Look) -> None:
+    with PcieSaturation(card=3).inject(loaded):
+        (pid,) = loaded.neighbours()
+        time.sleep(0.5)
+        card = look("pynvml_look.py")["cards"][3]
+        assert list(card["processes"]) == [str(pid)]
+        assert card["tx_kib_s"] > 0.9 * loaded.link("pcie:3:d2h").nominal_bytes_per_s / 1024
+        assert card["util"] == 0  # copies are no kernels
 
 
 def test_a_lost_card(loaded: SimNode, look: Look, gpustat, nvitop) -> None:
@@ -152,11 +180,16 @@ def test_monitoring_that_is_slow(loaded: SimNode, look: Look, ask) -> None:
     assert look("pynvml_look.py")["took_s"] < 0.02
 
 
-@pytest.mark.parametrize("code", [9, 18])
+@pytest.mark.parametrize("code", [9, 10, 12, 18])
 def test_a_driver_that_does_not_answer_at_all(loaded: SimNode, look: Look, ask, code: int) -> None:
     lever = loaded.keep(LeverKind.NVML_ERROR, [0], code)
     assert look("pynvml_look.py") == {"init": {"error": code}}
-    told = {9: "Driver Not Loaded", 18: "RM has detected an NVML/RM version mismatch"}[code]
+    told = {
+        9: "Driver Not Loaded",
+        10: "Timeout",
+        12: "NVML Shared Library Not Found",
+        18: "RM has detected an NVML/RM version mismatch",
+    }[code]
     assert told in (stat := ask("gpustat")).stdout + stat.stderr
     assert ask("nvitop", "--once").returncode != 0
     loaded.let_go(lever)
