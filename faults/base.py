@@ -69,6 +69,9 @@ class Fault(BaseModel):
         if len(self.touches()) > cards_max:
             raise ValueError(f"acts on {len(self.touches())} cards; blast_radius.cards_max is {cards_max}")
 
+    def check_node(self, gpu: Gpu) -> None:
+        """ValueError if a node like this one, with nothing on it yet, can't be brought into it at this dose."""
+
     def inject(self, gpu: Gpu) -> AbstractContextManager[None]:
         """Cause it; leaving the block undoes it, whatever happened inside."""
         raise NotImplementedError

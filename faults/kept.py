@@ -32,6 +32,10 @@ class KeptCard(OnCard):
         """What the neighbour keeps; ValueError if this card can't be brought into it."""
         raise NotImplementedError
 
+    def check_node(self, gpu: Gpu) -> None:
+        """The levers know."""
+        self.levers(gpu)
+
     def xids(self) -> tuple[int, ...]:
         """What the driver reports as it begins."""
         return ()

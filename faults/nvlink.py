@@ -77,10 +77,19 @@ class NvlinkDegrade(Fault):
         """The cards at the links' ends."""
         return frozenset(card for pair in self.pairs for card in pair)
 
+    def check_node(self, gpu: Gpu) -> None:
+        """It wants links from card to card."""
+        known = [name for name in gpu.links() if name.startswith("nvlink:")]
+        if missing := [name for name in self.directed if name not in known]:
+            raise ValueError(
+                f"this node has no {missing[0]}: nvlink_degrade wants links from card to card; "
+                f"its NVLinks are {', '.join(known) or 'none'}"
+            )
+
     @contextmanager
     def inject(self, gpu: Gpu) -> Iterator[None]:
         """Keep a neighbour that holds the links down; ValueError, naming those there are, if it has no such links."""
-        self._check_links(gpu)
+        self.check_node(gpu)
         with gpu.neighbour("degrade", links=self.directed, factor=self.percent / 100):
             yield
 
@@ -89,7 +98,7 @@ class NvlinkDegrade(Fault):
 
         What is left of the fault are those of the links that are below their nominal capacity.
         """
-        self._check_links(gpu)
+        self.check_node(gpu)
         infos = [gpu.link(name) for name in self.directed]
         remains = [100 * info.capacity_bytes_per_s / info.nominal_bytes_per_s for info in infos]
         measured = max(remains)
@@ -98,11 +107,3 @@ class NvlinkDegrade(Fault):
         detail = ", ".join(f"{name} {share:g} %" for name, share in zip(self.directed, remains, strict=True))
         weak = sum(info.capacity_bytes_per_s < info.nominal_bytes_per_s for info in infos)
         return Effect(visible, self.percent, measured, "% of nominal", since_s, detail, weak)
-
-    def _check_links(self, gpu: Gpu) -> None:
-        known = [name for name in gpu.links() if name.startswith("nvlink:")]
-        if missing := [name for name in self.directed if name not in known]:
-            raise ValueError(
-                f"this node has no {missing[0]}: nvlink_degrade wants links from card to card; "
-                f"its NVLinks are {', '.join(known) or 'none'}"
-            )

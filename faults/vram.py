@@ -57,6 +57,12 @@ class VramOom(Fault):
         """The bytes of the simulated card that are left free."""
         return int(self.free_mb * MIB / gpu.profile.scale)
 
+    def check_node(self, gpu: Gpu) -> None:
+        """More can't be left free than there is."""
+        there_mb = gpu.memory(self.card).total_bytes * gpu.profile.scale / MIB
+        if self.free_mb >= there_mb:
+            raise ValueError(f"free_mb: {self.free_mb:g}: the card has {there_mb:g} MiB in all")
+
     @contextmanager
     def inject(self, gpu: Gpu) -> Iterator[None]:
         """Keep a neighbour that holds the memory."""

@@ -109,6 +109,14 @@ BAD: dict[str, tuple[list[Any], str]] = {
         [THREE, "--set", "timeline.2.fault.percent=130"],
         "timeline[2].fault.percent: 130: Input should be less than or equal to 99",
     ),
+    "dose that the card can't have": (
+        [THREE, "--set", "timeline.0.fault.free_mb=99999"],
+        "timeline[0].fault of vram: free_mb: 99999: the card has 81920 MiB in all",
+    ),
+    "links that the node lacks": (
+        [THREE, "--set", "node.topology=nvswitch"],
+        "timeline[2].fault of nvlink: this node has no nvlink:0>1: nvlink_degrade wants links from card to card",
+    ),
     "metric": (
         [THREE, "--set", "slos.0.metric=joy"],
         "slos[0]: unknown metric 'joy'; known: direct_dma_ratio, downgraded_ratio",

@@ -51,6 +51,7 @@ class LocalWorld:
                 raise UsageError(f"target.{field}: {folder!r} has no config.json; give a Hugging Face folder")
         if drill.target.port is not None:
             refuse_port_in_use(drill.target.port, "target.port")
+        refuse_impossible_faults(drill)
 
     @contextmanager
     def stage(self, drill: Drill, run: Run, recorder: Recorder, check: Callable[[], None]) -> Iterator[Stage]:
@@ -88,6 +89,16 @@ class LocalWorld:
                 recorder.note("leftover", idle_bytes=told(unreturned), **left)
             finally:
                 node.destroy()
+
+
+def refuse_impossible_faults(drill: Drill) -> None:
+    """UsageError for a fault that the drill's node can't have, found out on one that nobody uses."""
+    with tempfile.TemporaryDirectory() as folder, new_node(Path(folder) / "node.bin", drill) as node:
+        for place, step in enumerate(drill.timeline):
+            try:
+                step.fault.check_node(node)
+            except ValueError as error:
+                raise UsageError(f"timeline[{place}].fault of {step.id}: {error}") from error
 
 
 def end_of(service: Child, recorder: Recorder) -> None:
