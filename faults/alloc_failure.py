@@ -49,6 +49,12 @@ class AllocFailure(OnCard):
         """In bytes of the simulated card."""
         return max(1, int(self.at_least_mb * MIB / gpu.profile.scale))
 
+    def check_node(self, gpu: Gpu) -> None:
+        """Only what would fit on the card can be made to fail."""
+        there_mb = gpu.memory(self.card).total_bytes * gpu.profile.scale / MIB
+        if self.at_least_mb > there_mb:
+            raise ValueError(f"at_least_mb: {self.at_least_mb:g}: the card has {there_mb:g} MiB in all")
+
     @contextmanager
     def inject(self, gpu: Gpu) -> Iterator[None]:
         """Keep a neighbour that keeps the limit, and runs into it."""

@@ -49,6 +49,15 @@ class VramFragmentation(OnCard):
         """In bytes of the simulated card."""
         return int(self.largest_mb * MIB / gpu.profile.scale)
 
+    def check_node(self, gpu: Gpu) -> None:
+        """A run has at least a page, and is shorter than the card."""
+        scale = gpu.profile.scale / MIB
+        page_mb, there_mb = gpu.profile.page_bytes * scale, gpu.memory(self.card).total_bytes * scale
+        if not page_mb <= self.largest_mb < there_mb:
+            raise ValueError(
+                f"largest_mb: {self.largest_mb:g}: from a page, {page_mb:.4g}, to below the card's {there_mb:g}"
+            )
+
     @contextmanager
     def inject(self, gpu: Gpu) -> Iterator[None]:
         """Keep a neighbour that holds the pages in between."""

@@ -24,14 +24,14 @@ def requests_due(history: History, window: Window) -> list[Event]:
 
 
 def _belongs_at(request: Event, faults: Sequence[Window]) -> float:
-    """When it was due; for the victim of a later fault, that fault's start.
+    """When it was due; for the victim of a later fault, the start of the latest.
 
     A time-out is none: what waited that long may well have been in trouble before.
     """
     due = float(request["due"])
-    if request["outcome"] != "failed" or any(due in fault for fault in faults):
+    if request["outcome"] != "failed":
         return due
-    return next((fault.start for fault in faults if due < fault.start <= request["t"]), due)
+    return max((fault.start for fault in faults if due < fault.start <= request["t"]), default=due)
 
 
 def value_ms(metric: str, request: Event) -> float | None:

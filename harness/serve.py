@@ -15,11 +15,13 @@ import faults
 from faults.gpu.sim import SimNode
 from harness.children import python_path
 from harness.errors import OwnFailure
-from harness.worlds.local import HOME, refuse_port_in_use
+from harness.worlds.local import HOME, refuse_cards, refuse_port_in_use
 
 
 def serve(host: str, port: int, seed: int, model: Path | None, cards: int) -> int:
     """Run it until SIGINT or SIGTERM; its exit code."""
+    if model is None:
+        refuse_cards(cards, "--cards")
     refuse_port_in_use(port, "--port", host)
     HOME.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="node-") as folder:

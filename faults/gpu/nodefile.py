@@ -88,10 +88,15 @@ class NodeFile:
         head[MAGIC], head[CARDS], head[NODE_ID] = MAGIC_VALUE, cards, secrets.randbits(62)
         head[SEQUENCE] = 1  # as if a writer had been cut off: whoever comes first derives what can be derived
         with path.open("xb") as file:
-            # Reserved, not just sized: a full disk is an error now, not a bus error later.
-            os.posix_fallocate(file.fileno(), 0, Layout(cards, card.pages, len(wiring.names)).size)
-            names = (card.name.encode(), card.product.encode(), topology.encode())
-            file.write(_HEAD.pack(*head, *names))
+            try:
+                # Reserved, not just sized: a full disk is an error now, not a bus error later.
+                os.posix_fallocate(file.fileno(), 0, Layout(cards, card.pages, len(wiring.names)).size)
+                names = (card.name.encode(), card.product.encode(), topology.encode())
+                file.write(_HEAD.pack(*head, *names))
+                file.flush()
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
 
     @property
     def is_open(self) -> bool:

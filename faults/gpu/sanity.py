@@ -51,9 +51,10 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a node told, at about one moment of its clock."""
+    """What a node told, between two moments of its clock: whoever reads may be kept waiting amid it."""
 
     at_s: float
+    until_s: float
     memory: Sequence[MemoryInfo]
     cards: Sequence[CardInfo]
     links: Mapping[str, LinkInfo]
@@ -67,10 +68,13 @@ EXACT = Allowed()
 def take(gpu: Gpu) -> Reading:
     """Read a node whole."""
     links = {name: gpu.link(name) for name in gpu.links()}
+    memory = [gpu.memory(card) for card in range(gpu.cards)]
+    cards = [gpu.card(card) for card in range(gpu.cards)]
     return Reading(
-        at_s=max((link.read_s for link in links.values()), default=0.0),
-        memory=[gpu.memory(card) for card in range(gpu.cards)],
-        cards=[gpu.card(card) for card in range(gpu.cards)],
+        at_s=min((link.read_s for link in links.values()), default=0.0),
+        until_s=max((gpu.link(name).read_s for name in gpu.links()[:1]), default=0.0),
+        memory=memory,
+        cards=cards,
         links=links,
         events=gpu.events(),
         processes=gpu.tenants() | gpu.neighbours(),
@@ -93,13 +97,7 @@ def alone(reading: Reading, allowed: Allowed = EXACT) -> Iterator[Finding]:
         yield from _memory(f"memory[{number}]", memory, allowed)
     for number, card in enumerate(reading.cards):
         yield from _card(f"cards[{number}]", card)
-        settled = (
-            reading.at_s - card.changed_s >= allowed.stale_s
-        )  # a new limit binds from the next figure on
-        if settled and not _within(card.power_w, card.power_limit_w * allowed.power_over):
-            yield Finding(
-                f"cards[{number}].power_w", card.power_w, f"power stays below {card.power_limit_w} W"
-            )
+        yield from _power(f"cards[{number}].power_w", card, reading.at_s, allowed)
     for name, link in reading.links.items():
         yield from _link(f"links[{name}]", link)
     serials = [event.serial for event in reading.events]
@@ -109,16 +107,16 @@ def alone(reading: Reading, allowed: Allowed = EXACT) -> Iterator[Finding]:
 
 def between(before: Reading, after: Reading, allowed: Allowed = EXACT) -> Iterator[Finding]:
     """What can't be, after what was before."""
-    dt = after.at_s - before.at_s
-    if dt < 0:
+    least_s, most_s = after.at_s - before.until_s, after.until_s - before.at_s
+    if after.at_s < before.at_s:
         yield Finding("at_s", after.at_s, f"time does not go back (it was {before.at_s})")
     for number, (old, new) in enumerate(zip(before.cards, after.cards, strict=True)):
         path = f"cards[{number}]"
         for name in COUNTERS:
             yield from _rises(f"{path}.{name}", getattr(old, name), getattr(new, name))
-        yield from _spent(path, old, new, dt + allowed.stale_s)
+        yield from _spent(path, old, new, most_s + allowed.stale_s)
         idle = all(_at_rest(each, number) for each in (before, after)) and not _worked(before, after, number)
-        if idle and dt >= allowed.settle_s and new.gpu_util_percent >= 1:
+        if idle and least_s >= allowed.settle_s and new.gpu_util_percent >= 1:
             yield Finding(
                 f"{path}.gpu_util_percent", new.gpu_util_percent, "no utilisation without a process"
             )
@@ -171,6 +169,13 @@ def _card(path: str, card: CardInfo) -> Iterator[Finding]:
     for name, kept, rule in rules:
         if not kept:
             yield Finding(f"{path}.{name}", getattr(card, name), rule)
+
+
+def _power(path: str, card: CardInfo, at_s: float, allowed: Allowed) -> Iterator[Finding]:
+    """A new limit binds from the next figure on, not at once."""
+    settled = at_s - card.changed_s >= allowed.stale_s
+    if settled and not _within(card.power_w, card.power_limit_w * allowed.power_over):
+        yield Finding(path, card.power_w, f"power stays below {card.power_limit_w} W")
 
 
 def _link(path: str, link: LinkInfo) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def top(file: Path, once: bool, as_json: bool, every_s: float) -> None:
     """
     from harness.gpu.top import show, watch
 
+    if math.isnan(every_s):  # which is neither below a range nor above it
+        raise click.BadParameter("nan is no number of seconds", param_hint="--every")
     if once or as_json:
         show(file, as_json)
     else:

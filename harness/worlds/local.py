@@ -28,6 +28,7 @@ from harness.store import Run
 from harness.worlds.stage import Stage
 
 HOME = Path(".brownout")  # built-in checkpoints are kept here between runs
+BUILT_IN_CARDS = 4
 READY_WITHIN_S = 120.0
 STOP_WITHIN_S = 15.0
 HAS_SCHEDSTAT = Path("/proc/self/schedstat").exists()  # a kernel option
@@ -49,6 +50,8 @@ class LocalWorld:
             folder = getattr(drill.target, field)
             if folder is not None and not (Path(folder) / "config.json").is_file():
                 raise UsageError(f"target.{field}: {folder!r} has no config.json; give a Hugging Face folder")
+        if drill.target.model is None:
+            refuse_cards(drill.node.cards, "node.cards")
         if drill.target.port is not None:
             refuse_port_in_use(drill.target.port, "target.port")
         refuse_impossible_faults(drill)
@@ -91,6 +94,15 @@ class LocalWorld:
                 node.destroy()
 
 
+def refuse_cards(cards: int, asked_by: str) -> None:
+    """UsageError unless the built-in weights can be shared by so many cards, and fit on them."""
+    if cards != BUILT_IN_CARDS:
+        raise UsageError(
+            f"{asked_by}: {cards}: the built-in weights are made for {BUILT_IN_CARDS} cards; "
+            "another number takes a model of one's own"
+        )
+
+
 def refuse_impossible_faults(drill: Drill) -> None:
     """UsageError for a fault that the drill's node can't have, found out on one that nobody uses."""
     with tempfile.TemporaryDirectory() as folder, new_node(Path(folder) / "node.bin", drill) as node:
@@ -129,12 +141,8 @@ def service_words(target: Target, seed: int, node: Path, journal: Path) -> list[
 
 
 def new_node(file: Path, drill: Drill) -> SimNode:
-    """The drill's node; a file that could not be filled (no space) is not left there."""
-    try:
-        return SimNode.create(file, drill.node.profile, drill.node.cards, topology=drill.node.topology)
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
+    """The drill's node."""
+    return SimNode.create(file, drill.node.profile, drill.node.cards, topology=drill.node.topology)
 
 
 def check_alive(service: Child) -> None:

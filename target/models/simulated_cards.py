@@ -94,7 +94,12 @@ class SimulatedCards:
         return NodeCopy(self._node, self._pcie(direction, nbytes))
 
     def exchange(self, flows: Sequence[tuple[int, int, float]]) -> Sequence[LinkReading]:
-        return self._move([(link, nbytes) for a, b, nbytes in flows for link in self._node.route(a, b)])
+        # What goes over one link at the same time is one flow: its own parts are no neighbours of each other.
+        together: dict[str, float] = {}
+        for a, b, nbytes in flows:
+            for link in self._node.route(a, b):
+                together[link] = together.get(link, 0.0) + nbytes
+        return self._move(list(together.items()))
 
     def _move(self, flows: Sequence[tuple[str, float]]) -> Sequence[LinkReading]:
         with as_cuda(self._node):

@@ -106,6 +106,17 @@ def test_an_answer_under_way_that_the_fault_broke_is_the_faults_victim_and_no_un
     assert bad == {"baseline": 25, "fault": 40, "recovery": 0}
 
 
+def test_an_answer_that_a_later_fault_broke_is_the_later_ones_victim() -> None:
+    late = [a_lost_request(n, due=12.0, waited_s=20.5 + n / 100) for n in range(30)]
+    history = a_history(requests=[*requests(), *late], faults=[*edges(), *edges("again", later=21.5)])
+    drill = {"timeline": [a_step(), a_step("again", at_s=31.5)]}
+    bad = {
+        step: found(history, an_slo("error_ratio", max=0.01, step=step), **drill).numbers["bad"]
+        for step in ("vram", "again")
+    }
+    assert bad == {"vram": 0, "again": 30}
+
+
 def test_time_per_token_is_that_of_answers_with_four_tokens_and_up() -> None:
     short = in_fault(40, tokens_t=[11.0, 19.0, 20.0])
     finding = found(a_history(requests=short), an_slo("tpot_ms", quantile=0.9, max=25))

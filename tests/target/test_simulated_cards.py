@@ -206,3 +206,18 @@ def test_cards_may_be_looked_at_while_they_are_opened_anew(node: SimNode, cards:
     watch.join(5)
     assert failures == []
     assert node.memory(0).used_by == {os.getpid(): MIB}
+
+
+def test_over_a_switch_the_parts_of_an_exchange_are_no_neighbours_of_each_other(tmp_path: Path) -> None:
+    """Three peers want a card's part: its way up carries three times as much, and is no less healthy for it."""
+    clock = Clock()
+    path = tmp_path / "switched"
+    with SimNode.create(path, cards=4, topology="nvswitch", clock=clock, sleep=clock.sleep) as node:
+        cards = SimulatedCards(partial(SimNode.attach, path, clock=clock, sleep=clock.sleep))
+        everybody = [(a, b, 960.0) for a in range(4) for b in range(4) if a != b]
+        readings = cards.exchange(everybody)
+        cards.close()
+        assert len(readings) == 8
+        assert [reading.health for reading in readings] == pytest.approx([1.0] * 8)
+        assert sum(reading.nbytes for reading in readings) == 2 * 12 * 960
+        assert node.link("nvlink:0>switch").bytes_total == pytest.approx(3 * 960)
