@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from faults.gpu import spawn
 from faults.gpu.nvidia_neighbour import EXIT_REFUSED
 from faults.gpu.nvidia_report import Report
 from faults.gpu.refused import Refused
@@ -53,7 +53,7 @@ def running(
     Refused, with its reason, if it can't do the task here; NeighbourError if it fails otherwise.
     """
     with tempfile.TemporaryFile() as report:
-        words = [*_options({**options, "report_fd": report.fileno()}), task, *_options(settings)]
+        words = [*spawn.options({**options, "report_fd": report.fileno()}), task, *spawn.options(settings)]
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "faults.gpu.nvidia_neighbour", *words],
             stdin=subprocess.PIPE,  # never written to; its end tells the neighbour that we are gone
@@ -68,7 +68,7 @@ def running(
             yield RunningNeighbour(process.pid, report.fileno())
         finally:
             try:
-                _end(process)
+                spawn.end(process, EXIT_WITHIN_S)
             finally:
                 gone()
 
@@ -94,34 +94,10 @@ def _await_ready(process: subprocess.Popen[bytes], task: str) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to go by closing its standard input; kill it if it doesn't."""
-    assert process.stdin is not None
-    process.stdin.close()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(EXIT_WITHIN_S)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    for pipe in (process.stdout, process.stderr):
-        assert pipe is not None
-        pipe.close()
-
-
-def _options(settings: Mapping[str, object]) -> list[str]:
-    """Settings as command-line options: `leave_bytes=5` is `--leave-bytes 5`, a list repeats its values."""
-    words: list[str] = []
-    for name, setting in settings.items():
-        values = setting if isinstance(setting, (list, tuple)) else [setting]
-        words += [f"--{name.replace('_', '-')}", *map(str, values)]
-    return words
-
-
 def _environment(uuids: Sequence[str]) -> dict[str, str]:
-    ours = str(Path(__file__).resolve().parents[2])
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH")))),
+        "PYTHONPATH": spawn.python_path(),
         "CUDA_VISIBLE_DEVICES": ",".join(uuids),
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # every block is the driver's own, of the size that was asked
     }

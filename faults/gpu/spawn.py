@@ -38,11 +38,11 @@ def spawned(
     """
     process = subprocess.Popen(
         # -P: a `faults` folder where the user happens to be must not shadow this one.
-        [sys.executable, "-P", "-m", "faults.gpu.neighbour", "--node", str(node), task, *_options(settings)],
+        [sys.executable, "-P", "-m", "faults.gpu.neighbour", "--node", str(node), task, *options(settings)],
         stdin=subprocess.PIPE,  # never written to; its end tells the neighbour that we are gone
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": _python_path()},
+        env={**os.environ, "PYTHONPATH": python_path()},
         start_new_session=True,  # Ctrl-C in the terminal is for us, and we for the undo
     )
     try:
@@ -50,7 +50,7 @@ def spawned(
         yield SpawnedNeighbour(process.pid)
     finally:
         try:
-            _end(process)
+            end(process, _EXIT_WITHIN_S)
         finally:
             gone()
 
@@ -70,12 +70,12 @@ def _await_ready(process: subprocess.Popen[bytes], task: str) -> None:
         said += more
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to go by closing its standard input; kill it if it doesn't."""
+def end(process: subprocess.Popen[bytes], within_s: float) -> None:
+    """Ask it to go by closing its standard input; kill it if it doesn't in time."""
     assert process.stdin is not None
     process.stdin.close()
     try:
-        process.wait(_EXIT_WITHIN_S)
+        process.wait(within_s)
     except subprocess.TimeoutExpired:
         pass
     finally:
@@ -87,7 +87,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _options(settings: Mapping[str, object]) -> list[str]:
+def options(settings: Mapping[str, object]) -> list[str]:
     """Settings as command-line options: `leave_bytes=5` is `--leave-bytes 5`, a list repeats its values."""
     words: list[str] = []
     for name, setting in settings.items():
@@ -96,7 +96,7 @@ def _options(settings: Mapping[str, object]) -> list[str]:
     return words
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """A search path that finds this package first."""
     ours = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))
