@@ -10,13 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from faults.gpu.sim import SimNode
-
-# Examples are not timed: the machine may be busy.
-settings.register_profile("faults", deadline=None)
-settings.load_profile("faults")
 
 ROOT = Path(__file__).resolve().parents[2]
 

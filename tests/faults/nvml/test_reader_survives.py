@@ -207,7 +207,7 @@ nvml.nvmlInit()
 seen, errors, calls = set(), set(), [0] * 4
 def hammer(me):
     until = time.monotonic() + 1.0
-    while time.monotonic() < until:
+    while calls[me] <= 20 or time.monotonic() < until:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(0)
             seen.add(nvml.nvmlDeviceGetMemoryInfo(handle).used)
@@ -231,16 +231,20 @@ def test_threads_see_whole_states_while_a_writer_writes(library: Path, still_nod
         text=True,
     )
     turns = 0
-    while process.poll() is None:
-        held = still_node.alloc(0, GIB)
-        still_node.free(held)
-        if (turns := turns + 1) % 50 == 0:  # now and then the file is another one
-            replace(still_node.path, still_node.path.read_bytes())
-            still_node.close()
-            still_node = SimNode.attach(still_node.path)
-            time.sleep(0.01)
-    seen, errors, calls = json.loads(process.communicate()[0])
-    still_node.close()
+    try:
+        while process.poll() is None:
+            held = still_node.alloc(0, GIB)
+            still_node.free(held)
+            if (turns := turns + 1) % 50 == 0:  # now and then the file is another one
+                still_node.close()  # first, or its owner would live on in the copy
+                replace(still_node.path, still_node.path.read_bytes())
+                still_node = SimNode.attach(still_node.path)
+                time.sleep(0.01)
+    finally:
+        process.kill()
+        said = process.communicate()[0]
+        still_node.close()
+    seen, errors, calls = json.loads(said)
     assert set(seen) <= {0, GIB, 2 * GIB}
     assert errors == []
     assert min(calls) > 20
